@@ -31,13 +31,6 @@ const (
 	// dead.
 	watchMargin = 30 * time.Second
 
-	// watchEarly is how much earlier than agreed a watch can end by itself.
-	watchEarly = 5 * time.Second
-
-	// suspicion limits the time from a watch that was cut to the next one, which starts at a random moment within it.
-	// When an API server ends, all its watches are cut at once, in all replicas.
-	suspicion = 4 * time.Second
-
 	// firstProbe and lastProbe are the minimum and maximum time from one probe to the next, before jitter. An outage that
 	// has lasted less than briefOutage may be a restart, so probes are at most briefProbe apart.
 	firstProbe, lastProbe   = time.Second, 30 * time.Second
@@ -60,12 +53,10 @@ type API struct {
 	seen atomic.Bool  // two responses agreed
 
 	mu       sync.Mutex           // guards the rest
-	suspect  bool                 // down only because a watch was cut; no request has failed
 	lastSkew time.Duration        // the skew of the last response
 	dated    bool                 // lastSkew is set
 	down     bool                 // requests wait for a probe
 	since    time.Time            // when the outage began
-	wasCut   time.Time            // when a watch was last cut
 	next     time.Time            // when the next probe is due
 	delays   func() time.Duration // until the ones after that
 	probing  bool
@@ -100,7 +91,7 @@ func (a *API) Earlier() time.Time {
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.down && !a.suspect {
+	if a.down {
 		return time.Now().Add(lastProbe)
 	}
 	if a.reopened.IsZero() {
@@ -166,16 +157,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			cancel(fmt.Errorf("the watch lasted longer than its timeout: %w", context.DeadlineExceeded))
 		})
 	}
-	body := &bounded{ReadCloser: resp.Body, ctx: ctx, done: end}
-	if watches && resp.StatusCode == http.StatusOK {
-		agreed := time.Now().Add(watchTime(r) - watchEarly)
-		body.ended = func() {
-			if ctx.Err() == nil && time.Now().Before(agreed) {
-				t.api.cut()
-			}
-		}
-	}
-	resp.Body = body
+	resp.Body = &bounded{ReadCloser: resp.Body, ctx: ctx, done: end}
 	return resp, nil
 }
 
@@ -191,19 +173,13 @@ func watchTime(r *http.Request) time.Duration {
 // bounded is the body of a response, which ends with its request's deadline.
 type bounded struct {
 	io.ReadCloser
-	ctx   context.Context
-	ended func() // called when a watch ends by itself; nil for other requests
-	done  func()
-
-	closed atomic.Bool
+	ctx  context.Context
+	done func()
 }
 
 // Read returns the deadline as the error where the transport only reports that the request was cancelled.
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && b.ended != nil && !b.closed.Load() {
-		b.ended()
-	}
 	if cause := context.Cause(b.ctx); cause != nil && err != nil && !errors.Is(err, io.EOF) {
 		err = cause
 	}
@@ -212,22 +188,19 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 func (b *bounded) Close() error {
 	defer b.done()
-	b.closed.Store(true)
 	return b.ReadCloser.Close()
 }
 
 // enter returns when a request may be sent. That is at once while the API server answers, and during an outage when it
 // is this request's turn to probe. After an outage it is a random moment within most that leaves the request time
-// before it ends. A watch that was cut delays only other watches, including those that have their own backoff and
-// arrive a little later.
+// before it ends.
 func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe bool, err error) {
 	for waited, spread := false, false; ; {
 		a.mu.Lock()
 		left, up := time.Until(a.next), a.up
 		var probed <-chan struct{} // nil without a probe
-		held := waited || ends.IsZero() && time.Since(a.wasCut) < spreadMost
 		switch {
-		case !a.down && (spread || !held), a.suspect && !ends.IsZero():
+		case !a.down && (spread || !waited):
 			a.mu.Unlock()
 			return false, nil
 		case !a.down:
@@ -279,17 +252,10 @@ func (a *API) leave(probe bool, how ending) {
 	now := time.Now()
 	switch {
 	case how == answered && a.down:
-		a.spread = spreadMost
-		if !a.suspect {
-			a.reopened, a.spread = now, min(now.Sub(a.since)/2, spreadMost)
-		}
-		a.down, a.suspect = false, false
+		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, spreadMost)
 		close(a.up)
-	case how == unanswered && (!a.down || a.suspect):
-		if !a.down {
-			a.since, a.up = now, make(chan struct{})
-		}
-		a.down, a.suspect, a.delays = true, false, wait.Backoff(firstProbe, lastProbe)
+	case how == unanswered && !a.down:
+		a.down, a.since, a.up, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)
 		a.next = now.Add(a.delay(now))
 	case probe && (how == unanswered || how == givenUp):
 		a.next = now.Add(a.delay(now))
@@ -307,18 +273,6 @@ func (a *API) delay(now time.Time) time.Duration {
 		return min(d, wait.Jittered(briefProbe))
 	}
 	return d
-}
-
-// cut records that a watch has ended early. The API server may have ended, which the next request shows.
-func (a *API) cut() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.down {
-		return
-	}
-	now := time.Now()
-	a.down, a.suspect, a.since, a.wasCut, a.delays, a.up = true, true, now, now, wait.Backoff(2*firstProbe, lastProbe), make(chan struct{})
-	a.next = now.Add(rand.N(suspicion))
 }
 
 // observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one

@@ -37,8 +37,9 @@ const (
 	// two attempts to watch, before jitter.
 	firstPoll, lastPoll = time.Second, 30 * time.Second
 
-	// lasted is how long a watch lasts that worked. The next one begins at once.
-	lasted = time.Minute
+	// lasted is how long a watch lasts that worked. The next one begins at a random moment within spreadWatches: when an
+	// API server ends, all its watches are cut at once, in all replicas.
+	lasted, spreadWatches = time.Minute, 3 * time.Second
 
 	// shortest is the agreed time of a watch in seconds, to which up to the same is added at random.
 	shortest = 300
@@ -239,11 +240,11 @@ func (f follower) run(ctx context.Context) error {
 		case err != nil:
 			f.failed(err)
 		}
+		pause := delays()
 		if !began.IsZero() && time.Since(began) > lasted {
-			delays = wait.Backoff(firstPoll, lastPoll)
-			continue
+			delays, pause = wait.Backoff(firstPoll, lastPoll), rand.N(spreadWatches)
 		}
-		_ = wait.Sleep(ctx, delays())
+		_ = wait.Sleep(ctx, pause)
 	}
 }
 

@@ -331,6 +331,26 @@ func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
 	})
 }
 
+func TestWatchesThatAreCutTogetherBeginAnewAtRandom(t *testing.T) {
+	var namespaces []string
+	for i := range 40 { // as many as ten replicas have
+		namespaces = append(namespaces, fmt.Sprintf("ns-%d", i))
+	}
+	following(t, "get list watch", all, namespaces, func(g Gomega, _ context.Context, p *followed) {
+		settle(4 * time.Minute)
+		began := time.Now()
+		p.shelf.hangUp()
+		settle(time.Minute)
+		again := p.since(began)
+		g.Expect(again).To(HaveLen(len(namespaces)), "one request for each watch")
+		g.Expect(again[len(again)-1].at.Sub(began)).To(And(BeNumerically(">", 2*time.Second), BeNumerically("<=", 3*time.Second)))
+		for i := range len(again) - 20 {
+			g.Expect(again[i+20].at.Sub(again[i].at)).To(BeNumerically(">", 500*time.Millisecond), "no crowd")
+		}
+		g.Expect(p.api.SilentUntil()).To(BeZero(), "it was no outage")
+	})
+}
+
 func TestObjectsOfOneNameInTwoNamespaces(t *testing.T) {
 	following(t, "get list watch", all, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
