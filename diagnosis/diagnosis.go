@@ -150,7 +150,6 @@ const (
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects
 	BlocksItself         Code = "BlocksItself"         // this program's webhook refuses the pods that it runs in
 	TimeoutsAddUp        Code = "TimeoutsAddUp"        // webhooks that ignore failures can use up a request's time
-	ChangedLater         Code = "ChangedLater"         // another program's webhook can change the objects afterwards
 	BundleEmpty          Code = "BundleEmpty"          // the caBundle is empty
 	BundleUnreadable     Code = "BundleUnreadable"     // the caBundle has no readable certificate
 	UnknownAuthority     Code = "UnknownAuthority"     // the caBundle does not verify the serving certificate

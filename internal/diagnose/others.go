@@ -1,6 +1,6 @@
 package diagnose
 
-// This file finds webhooks of other programs that refuse or change the same objects, or use up the time of a request.
+// This file finds webhooks of other programs that refuse the same objects, or use up the time of a request.
 
 import (
 	"context"
@@ -24,7 +24,6 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 		d.checkOwnPods(ctx, all)
 	}
 	d.checkTimeouts(all)
-	d.checkOrder(all)
 	for _, h := range all {
 		same := d.sameObjects(h) && d.sameNamespaces(h)
 		if d.isOurs(h) || h.ignores() || h.ClientConfig.Service == nil || !same && !d.forOwnPods(h) {
@@ -97,60 +96,6 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 // timeout returns how long the API server waits for the webhook, in seconds.
 func (h hook) timeout() int32 {
 	return ptr.Deref(h.TimeoutSeconds, 10) // the API's default
-}
-
-// byCall is the order in which the API server calls mutating webhooks: by configuration, and then as they are listed.
-func byCall(a, b hook) int { return strings.Compare(a.configuration.name, b.configuration.name) }
-
-// checkOrder finds mutating webhooks of other programs that have the last word on objects that a step of ours changes.
-//
-// An API server calls webhooks in the order of their configurations' names. If one changes the object, it calls those
-// before it with reinvocationPolicy IfNeeded again, once, and in the same order.
-func (d *diagnostic) checkOrder(all []hook) {
-	ours := slices.IndexFunc(all, func(h hook) bool { return h.kind == webhookconf.Mutating && d.isOurs(h) })
-	if ours < 0 {
-		return
-	}
-	var names []string
-	stubborn := false
-	for _, h := range all {
-		if h.kind != webhookconf.Mutating || d.isOurs(h) || !d.sameNamespaces(h) {
-			continue
-		}
-		later := byCall(all[ours], h) < 0
-		over := func(e webhookconf.Entry) bool {
-			return (later || h.repeats()) && e.Reinvoke != admissionregistrationv1.IfNeededReinvocationPolicy || later && h.repeats()
-		}
-		if !d.anyMutating(h, over) {
-			continue
-		}
-		names = append(names, h.String())
-		stubborn = stubborn || later && h.repeats()
-	}
-	if len(names) == 0 {
-		return
-	}
-	remedy := "if a step must have the last word, set its Settings.Reinvoke to IfNeeded, so that it runs again, or check the result in a Validation"
-	if stubborn { // it is called after a step even if that is called again
-		remedy = "if a step must have the last word, check the result in a Validation"
-	}
-	d.add(note(diagnosis.ChangedLater, all[ours].configuration.String(),
-		fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
-			listed(names)),
-		remedy+"; the API server's audit log names the webhooks that changed an object, in annotations that begin with "+
-			"mutation.webhook.admission.k8s.io/"))
-}
-
-// repeats reports whether the API server calls the webhook again for an object that others changed after it.
-func (h hook) repeats() bool {
-	return h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
-}
-
-// anyMutating reports whether a mutating entry of ours meets the condition and is called for some of the webhook's objects.
-func (d *diagnostic) anyMutating(h hook, condition func(webhookconf.Entry) bool) bool {
-	return slices.ContainsFunc(d.Entries, func(e webhookconf.Entry) bool {
-		return !e.Validating && e.Name != CanaryName && condition(e) && anyPair(e.Rules, h.Rules, overlap)
-	})
 }
 
 // listed joins names in their order. It leaves out those beyond mostNamed.

@@ -164,14 +164,6 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		Expect(all[0].Remedy).To(ContainSubstring("to 15 each"))
 	}, SpecTimeout(patience))
 
-	It("names those that are called later, and none of another namespace", func(ctx SpecContext) {
-		two(ctx, false, slow, func(w *admissionregistrationv1.MutatingWebhook) { slow(w); elsewhere(w) })
-		found, ok := d.run(ctx).Find(diagnosis.ChangedLater)
-		Expect(ok).To(BeTrue())
-		Expect(found.Message).To(And(ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration z-"),
-			Not(ContainSubstring("second.example.org")), Not(ContainSubstring("MutatingWebhookConfiguration a-"))))
-	}, SpecTimeout(patience))
-
 	It("looks for none unless it is asked to", func(ctx SpecContext) {
 		register(ctx, onlyPods)
 		d.Others = false
