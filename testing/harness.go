@@ -68,9 +68,10 @@ type HarnessOptions struct {
 // The Harness does not simulate the phases before and after admission. Objects are neither defaulted nor validated nor
 // stored. Unknown fields are not pruned, and managedFields are not maintained. Updates are simulated in part. In an
 // update of status, a validating webhook sees the old spec. In an update of ephemeral containers, it sees no change
-// but that of spec.ephemeralContainers. Changes of immutable fields of Pods and Jobs are refused. For other versions
-// of a kind (matchPolicy Equivalent), custom resources are converted by the program that has their Conversion. Without
-// one they are converted as strategy None does. Built-in kinds are not converted.
+// but that of spec.ephemeralContainers. Changes of immutable fields of Pods and Jobs are refused, but for other nodes of
+// a Pod with a scheduling gate. For other versions of a kind (matchPolicy Equivalent), custom resources are converted by
+// the program that has their Conversion. Without one they are converted as strategy None does. Built-in kinds are not
+// converted.
 //
 // Use NewHarness to create one. Its methods are safe for concurrent use. Like t.Fatalf, they stop the test only if
 // they are called on the test's own goroutine.

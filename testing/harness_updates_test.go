@@ -116,16 +116,12 @@ var podChanges = []TableEntry{
 	podChange("another gate", heldPod(gated), func(s *corev1.PodSpec) { s.SchedulingGates[1].Name = "example.org/three" }),
 	podChange("a node selector behind a gate", heldPod(gated), onDisks),
 	podChange("one more label of nodes behind a gate", heldPod(gated, onDisks), func(s *corev1.PodSpec) { s.NodeSelector["zone"] = "a" }),
-	podChange("another label of nodes behind a gate", heldPod(gated, onDisks), func(s *corev1.PodSpec) { s.NodeSelector["disk"] = "any" }),
 	podChange("node affinity", heldPod(), inZone),
 	podChange("node affinity behind a gate", heldPod(gated), inZone),
 	podChange("narrower node affinity behind a gate", heldPod(gated, inZone), func(s *corev1.PodSpec) {
 		terms := s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 		terms[0].MatchExpressions = append(terms[0].MatchExpressions, corev1.NodeSelectorRequirement{Key: "disk", Operator: "Exists"})
 	}),
-	podChange("other node affinity behind a gate", heldPod(gated, inZone), func(s *corev1.PodSpec) { s.Affinity = nodesIn("b") }),
-	podChange("wider node affinity behind a gate", heldPod(gated, inZone), func(s *corev1.PodSpec) { s.Affinity = nodesIn("a", "b") }),
-	podChange("no node affinity behind a gate", heldPod(gated, inZone), func(s *corev1.PodSpec) { s.Affinity = nil }),
 	podChange("preferred nodes behind a gate", heldPod(gated, inZone), func(s *corev1.PodSpec) {
 		s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{
 			{Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: "Exists"}}}},

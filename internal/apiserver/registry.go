@@ -217,8 +217,8 @@ func immutablePod(now, before *corev1.PodSpec) (faults field.ErrorList) {
 			faults = append(faults, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
-	if len(before.SchedulingGates) > 0 { // a pod that is not scheduled yet may be narrowed
-		faults = append(faults, narrowed(spec, before)...)
+	if len(before.SchedulingGates) > 0 { // its nodes may be narrowed; wider ones are not refused here
+		spec.NodeSelector, spec.Affinity = before.NodeSelector, withNodesOf(spec.Affinity, before.Affinity)
 	}
 	spec.ActiveDeadlineSeconds, spec.Tolerations, spec.SchedulingGates = earlier, before.Tolerations, before.SchedulingGates
 	if grace := before.TerminationGracePeriodSeconds; grace != nil && *grace < 0 && spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 1 {
@@ -244,61 +244,11 @@ func tolerated(now, before []corev1.Toleration) bool {
 	return true
 }
 
-// narrowed checks the node selector and node affinity of a Pod with a scheduling gate, which may only become
-// narrower. It then sets both to the earlier ones in spec.
-func narrowed(spec, before *corev1.PodSpec) (faults field.ErrorList) {
-	path := field.NewPath("spec")
-	for key, value := range before.NodeSelector {
-		if now, ok := spec.NodeSelector[key]; !ok || now != value {
-			faults = append(faults, field.Invalid(path.Child("nodeSelector"), spec.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
-			break
-		}
-	}
-	spec.NodeSelector = before.NodeSelector
-
-	now, was := nodeAffinity(spec.Affinity), nodeAffinity(before.Affinity)
-	if equality.Semantic.DeepEqual(now, was) {
-		return faults
-	}
-	spec.Affinity = withNodesOf(spec.Affinity, before.Affinity)
-	path = path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-	terms, earlier := nodeTerms(now), nodeTerms(was)
-	if len(earlier) > 0 && len(earlier) != len(terms) {
-		return append(faults, field.Invalid(path, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"))
-	}
-	for i := range earlier {
-		if !narrower(terms[i], earlier[i]) {
-			faults = append(faults, field.Invalid(path.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
-		}
-	}
-	return faults
-}
-
-func nodeAffinity(a *corev1.Affinity) *corev1.NodeAffinity {
-	return cmp.Or(a, &corev1.Affinity{}).NodeAffinity
-}
-
-func nodeTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
-	required := cmp.Or(a, &corev1.NodeAffinity{}).RequiredDuringSchedulingIgnoredDuringExecution
-	return cmp.Or(required, &corev1.NodeSelector{}).NodeSelectorTerms
-}
-
-// narrower reports whether a term begins with all requirements of an earlier one. An earlier term without
-// requirements must stay empty.
-func narrower(now, before corev1.NodeSelectorTerm) bool {
-	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
-		return len(now) >= len(before) && equality.Semantic.DeepEqual(now[:len(before)], before)
-	}
-	size := func(t corev1.NodeSelectorTerm) int { return len(t.MatchExpressions) + len(t.MatchFields) }
-	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields) &&
-		(size(before) > 0 || size(now) == 0)
-}
-
 // withNodesOf returns an affinity with the node affinity of another. It returns nil if the result is empty and the
 // other is nil.
 func withNodesOf(a, other *corev1.Affinity) *corev1.Affinity {
 	together := *cmp.Or(a, &corev1.Affinity{})
-	together.NodeAffinity = nodeAffinity(other)
+	together.NodeAffinity = cmp.Or(other, &corev1.Affinity{}).NodeAffinity
 	if together == (corev1.Affinity{}) && other == nil {
 		return nil
 	}
