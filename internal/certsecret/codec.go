@@ -71,7 +71,6 @@ func Decode(data map[string][]byte) (*State, error) {
 		return nil, errors.New(f.reason)
 	}
 	f.state.Reason = f.reason
-	f.state.remember()
 	return f.state, nil
 }
 
@@ -157,7 +156,6 @@ func decodeDocument(text []byte) (*State, error) {
 		g := Generation{ID: gd.ID, CertificatePEM: []byte(gd.Certificate)}
 		if certificate, err := g.certificate(); err == nil { // the first one, regardless of any text after it
 			g.CertificatePEM = ca.EncodeCertificate(certificate)
-			g.read = &reading{certificateText: string(g.CertificatePEM), certificate: certificate}
 		}
 		if gd.PrivateKey != "" {
 			g.PrivateKeyPEM = []byte(gd.PrivateKey)

@@ -1,6 +1,6 @@
 package certsecret
 
-// This file parses the PEM texts of a generation, and caches the result.
+// This file parses the PEM texts of a generation.
 
 import (
 	"bytes"
@@ -14,54 +14,13 @@ import (
 
 var errForeignCross = errors.New("it is not of this CA's name and key")
 
-// reading holds the parsed texts of a generation. It is immutable, and copies of the generation share it.
-type reading struct {
-	certificateText string
-	certificate     *x509.Certificate
-
-	// The fields below are set if the key has been parsed too.
-	complete  bool
-	keyText   string
-	crossed   []string
-	authority *ca.Authority
-	err       error
-}
-
-// remember parses the certificate, and the key if the generation is to sign. Nothing is parsed again until the texts
-// change. remember is not safe for concurrent use, but later reads of the result are.
-func (g *Generation) remember(signs bool) {
-	if signs && g.readWhole() {
-		return
-	}
-	certificate, err := g.certificate()
-	if err != nil {
-		g.read = nil
-		return
-	}
-	r := &reading{certificateText: string(g.CertificatePEM), certificate: certificate}
-	if signs {
-		r.authority, r.err = g.Authority()
-		r.complete, r.keyText = true, string(g.PrivateKeyPEM)
-		for _, c := range g.CrossSigned {
-			r.crossed = append(r.crossed, string(c.CertificatePEM))
-		}
-	}
-	g.read = r
-}
-
 // certificate returns the first certificate of the generation, which must be a CA certificate.
 func (g *Generation) certificate() (*x509.Certificate, error) {
-	if g.read != nil && g.read.certificateText == string(g.CertificatePEM) {
-		return g.read.certificate, nil
-	}
 	return ca.ParseCertificate(g.CertificatePEM)
 }
 
-// Authority returns the generation as a CA that can sign. The result must not be changed.
+// Authority returns the generation as a CA that can sign.
 func (g *Generation) Authority() (*ca.Authority, error) {
-	if g.readWhole() {
-		return g.read.authority, g.read.err
-	}
 	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
 	if err != nil {
 		return nil, err
@@ -74,13 +33,6 @@ func (g *Generation) Authority() (*ca.Authority, error) {
 		authority.Chain = append(authority.Chain, certificate)
 	}
 	return authority, nil
-}
-
-// readWhole reports whether all texts are still the parsed ones.
-func (g *Generation) readWhole() bool {
-	r := g.read
-	return r != nil && r.complete && r.certificateText == string(g.CertificatePEM) && r.keyText == string(g.PrivateKeyPEM) &&
-		slices.EqualFunc(r.crossed, g.CrossSigned, func(text string, c CrossSigned) bool { return text == string(c.CertificatePEM) })
 }
 
 // of returns the cross-signed certificate if it has this CA's name and key.
@@ -99,10 +51,6 @@ func (c *CrossSigned) of(authority *x509.Certificate) (*x509.Certificate, error)
 // mended returns the generation without its unusable parts: a key that does not match the certificate, and cross-signed
 // certificates of another name or key.
 func (g Generation) mended() Generation {
-	if g.readWhole() && g.read.err == nil {
-		g.CertificatePEM, g.PrivateKeyPEM = g.read.authority.CertificatePEM, g.read.authority.PrivateKeyPEM
-		return g
-	}
 	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
 	if err != nil {
 		g.PrivateKeyPEM, g.CrossSigned = nil, nil
@@ -114,13 +62,6 @@ func (g Generation) mended() Generation {
 		return err != nil
 	})
 	return g
-}
-
-// remember parses the texts that are needed repeatedly: all certificates, and the keys of the CAs that sign.
-func (s *State) remember() {
-	for i := range s.Generations {
-		s.Generations[i].remember(s.inUse(s.Generations[i].ID))
-	}
 }
 
 // Bundle returns, in PEM, every CA certificate that must be trusted, the current one first.

@@ -56,7 +56,6 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allo
 		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations}
 	}
 	f.state.trim()
-	f.state.remember()
 	if docErr == nil {
 		if f.authority, docErr = f.state.Current(); docErr == nil {
 			docErr = usable(f.authority)

@@ -123,40 +123,6 @@ var _ = Describe("Observe", func() {
 	})
 })
 
-var _ = Describe("The current CA of a state", func() {
-	It("is parsed once, for a state that was found or written", func() {
-		c := newCluster(nil)
-		created, _, err := c.store().Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
-		staged := Must(c.store().Stage(background, created))
-		for _, state := range []*certsecret.State{created, staged, Must(c.store().Load(background)), Must(certsecret.Decode(c.secret().Data))} {
-			once := Must(state.Current())
-			Expect(Must(state.Current())).To(BeIdenticalTo(once))
-			Expect(Must(state.Clone().Current())).To(BeIdenticalTo(once), "Clone keeps it")
-		}
-	})
-
-	It("is parsed again when the state is changed", func() {
-		state := Must(certsecret.Decode(ownData()))
-		once := Must(state.Current())
-		other := NewCA(year, now)
-		changed := state.Clone()
-		changed.Generations[0].CertificatePEM, changed.Generations[0].PrivateKeyPEM = other.CertificatePEM, other.PrivateKeyPEM
-		Expect(Must(changed.Current()).Equal(other)).To(BeTrue())
-		Expect(changed.Bundle()).To(Equal(other.CertificatePEM))
-		changed = state.Clone()
-		changed.Generations[0].PrivateKeyPEM = other.PrivateKeyPEM
-		Expect(changed.Current()).Error().To(MatchError(ca.ErrKeyMismatch))
-		changed = state.Clone()
-		changed.Generations[0].PrivateKeyPEM[40] ^= 1
-		Expect(changed.Current()).Error().To(HaveOccurred())
-		changed = state.Clone()
-		changed.Generations[0].CrossSigned = []certsecret.CrossSigned{{CertificatePEM: ca.EncodeCertificate(Must(other.CrossSign(once.Certificate, now)))}}
-		Expect(Must(changed.Current()).Chain).To(HaveLen(1))
-		Expect(Must(state.Current())).To(BeIdenticalTo(once))
-	})
-})
-
 var _ = Describe("A replica with a wrong clock", func() {
 	DescribeTable("goes on with the CA of the others, and its own CAs are good for them", func(ahead time.Duration) {
 		c := newCluster(nil)

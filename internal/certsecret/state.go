@@ -97,8 +97,6 @@ type Generation struct {
 	CertificatePEM []byte // only the first certificate counts
 	PrivateKeyPEM  []byte `json:"-"` // empty if the CA is only trusted and no longer signs
 	CrossSigned    []CrossSigned
-
-	read *reading // parsed from the texts above; nil or outdated if they have changed since
 }
 
 // CrossSigned is a certificate for a generation's name and key, issued by another generation.
@@ -111,8 +109,7 @@ type CrossSigned struct {
 var errNoCurrent = errors.New("no generation is marked as current")
 
 // Current returns the CA that signs serving certificates now, with its cross-signed certificates as its chain. The
-// caller checks its validity period (ca.Authority.Usable). A state that was read from the Secret or written to it
-// returns the same Authority each time, which must not be changed.
+// caller checks its validity period (ca.Authority.Usable).
 func (s *State) Current() (*ca.Authority, error) {
 	g := s.generation(s.CurrentID)
 	if g == nil {

@@ -392,11 +392,10 @@ func found(f finding, secret *corev1.Secret) *State {
 	return f.state.from(secret)
 }
 
-// from records the version of the Secret that a state belongs to, and parses the texts that are needed repeatedly.
+// from records the version of the Secret that a state belongs to.
 func (s *State) from(secret *corev1.Secret) *State {
 	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
 	s.Distrusted = distrusted(secret)
-	s.remember()
 	return s
 }
 
