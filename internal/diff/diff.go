@@ -4,6 +4,8 @@ package diff
 import (
 	"fmt"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // contextLines is the number of unchanged lines around a change.
@@ -63,37 +65,17 @@ func compareMiddle(a, b []string) []line {
 	if len(a)*len(b) > maxDiffCells {
 		return append(marked('-', a), marked('+', b)...)
 	}
-	// best[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
-	best := make([][]int32, len(a)+1)
-	for i := range best {
-		best[i] = make([]int32, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				best[i][j] = best[i+1][j+1] + 1
-			} else {
-				best[i][j] = max(best[i+1][j], best[i][j+1])
-			}
-		}
-	}
 	var all []line
 	i, j := 0, 0
-	for i < len(a) && j < len(b) {
-		switch {
-		case a[i] == b[j]:
+	for _, common := range append(list.Common(a, b), [2]int{len(a), len(b)}) {
+		all = append(all, marked('-', a[i:common[0]])...)
+		all = append(all, marked('+', b[j:common[1]])...)
+		if i, j = common[0], common[1]; i < len(a) && j < len(b) {
 			all = append(all, line{' ', a[i]})
-			i, j = i+1, j+1
-		case best[i+1][j] >= best[i][j+1]:
-			all = append(all, line{'-', a[i]})
-			i++
-		default:
-			all = append(all, line{'+', b[j]})
-			j++
 		}
+		i, j = i+1, j+1
 	}
-	all = append(all, marked('-', a[i:])...)
-	return append(all, marked('+', b[j:])...)
+	return all
 }
 
 func marked(mark byte, lines []string) []line {

@@ -5,6 +5,8 @@ package patch
 import (
 	"reflect"
 	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // A pairing maps the items of the list before to those of the list after, and back.
@@ -72,7 +74,7 @@ func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
 	})
 	// The longest common subsequence takes quadratic time. Beyond this bound, equal items are paired in order.
 	if len(ca)*len(cb) <= 1<<16 {
-		for _, match := range commonSubsequence(ca, cb) {
+		for _, match := range list.Common(ca, cb) {
 			p.pair(a[match[0]], b[match[1]])
 		}
 	}
@@ -121,34 +123,6 @@ func (s *stretch) classes(a, b []int, appendText func([]byte, reflect.Value) ([]
 		cb[n] = number(s.after(j))
 	}
 	return ca, cb
-}
-
-// commonSubsequence returns the index pairs of a longest common subsequence.
-func commonSubsequence(a, b []int) [][2]int {
-	width := len(b) + 1
-	length := make([]uint32, (len(a)+1)*width)
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				length[i*width+j] = length[(i+1)*width+j+1] + 1
-			} else {
-				length[i*width+j] = max(length[(i+1)*width+j], length[i*width+j+1])
-			}
-		}
-	}
-	var out [][2]int
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i] == b[j]:
-			out = append(out, [2]int{i, j})
-			i, j = i+1, j+1
-		case length[(i+1)*width+j] >= length[i*width+j+1]:
-			i++
-		default:
-			j++
-		}
-	}
-	return out
 }
 
 // alignPositions pairs the remaining items if their position leaves no doubt. That is the case between two neighbours
