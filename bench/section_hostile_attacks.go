@@ -50,6 +50,14 @@ func attacks() []attack {
 			atOnce(1000, func(int) { neverFinish(ctx, c) })
 			return nil
 		}},
+		{name: "a thousand bodies that trickle", run: func(ctx context.Context, c *child) error {
+			atOnce(1000, func(int) {
+				for ctx.Err() == nil {
+					trickle(ctx, c)
+				}
+			})
+			return nil
+		}},
 	}
 }
 
@@ -153,6 +161,22 @@ func neverFinish(ctx context.Context, c *child) {
 		}
 	}
 	<-ctx.Done()
+}
+
+// trickle sends a body of 1 KB, a byte each 200 ms, until it ends or the server closes the connection.
+func trickle(ctx context.Context, c *child) {
+	conn, err := dial(ctx, c)
+	if err != nil {
+		_ = pause(ctx, 200*time.Millisecond)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n", hostilePath)
+	for err == nil {
+		if err = pause(ctx, 200*time.Millisecond); err == nil {
+			_, err = io.WriteString(conn, " ")
+		}
+	}
 }
 
 func dial(ctx context.Context, c *child) (net.Conn, error) {

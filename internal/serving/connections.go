@@ -4,7 +4,9 @@ package serving
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
@@ -20,13 +22,22 @@ const (
 
 	// mostHeaderBytes limits the header of one request. An API server sends less than 1 KB.
 	mostHeaderBytes = 32 << 10
+
+	// bodyRate is the number of bytes a second at which a body does not age. A link of 100 Mbit/s carries three times that.
+	bodyRate = 4 << 20
 )
 
 var errAllBusy = errors.New("every connection that there may be has a request in flight; try again later")
 
-// connections tracks the open connections. When the limit is reached, each new one replaces another. The one that has
-// waited longest for its first request goes first, then the one that has been idle longest. So a client that only holds
-// connections loses them to one that uses its own. It is safe for concurrent use.
+// connections tracks the open connections. When the limit is reached, each new one replaces another: the one whose
+// request has been arriving for longest, or if no request is arriving, the one that has been idle longest. A connection
+// is busy, and stays, only once its request has been read whole. So clients that hold connections or trickle requests
+// lose them to those that use theirs. It is safe for concurrent use.
+//
+// What protects an API server is the speed at which it sends. Its request is cut off only if as many others as there may
+// be connections have begun meanwhile. Each byte of a body makes it younger, so a large one that arrives faster than
+// bodyRate does not age. Strangers would need that bandwidth on every connection. Who a client is does not count, because
+// only programs with ClientCA know it.
 //
 // controller-runtime's server creates its own listener, so a connection is counted from its TLS handshake on. Before
 // that it takes little, and net/http closes it after 32 s.
@@ -41,12 +52,23 @@ type connections struct {
 
 type connection struct {
 	net.Conn
-	since time.Time // of the handshake, or of the latest start or end of a request
+	all   *connections
+	since time.Time // of the handshake, or of the latest start or end of a request; bytes of a body move it on
 	used  bool      // it has had a request
-	busy  int       // requests in flight
+	phase phase
+	body  io.ReadCloser // of the request in flight
 }
 
-// admit adds a connection. If the limit is reached and every connection has a request in flight, it fails.
+// phase is what a connection does. Those of a lower phase make room first.
+type phase int
+
+const (
+	arriving phase = iota // its request has not been read whole; that of a new connection begins with the handshake
+	idle
+	busy // its request has been read whole, and not been answered
+)
+
+// admit adds a connection. If the limit is reached and every connection is busy, it fails.
 func (c *connections) admit(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +80,7 @@ func (c *connections) admit(conn net.Conn) error {
 			return err
 		}
 	}
-	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, since: time.Now()}
+	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, all: c, since: time.Now()}
 	return nil
 }
 
@@ -70,7 +92,7 @@ func (c *connections) makeRoom() error {
 			delete(c.open, a)
 			continue
 		}
-		if x.busy == 0 && (least == nil || x.isLessUsefulThan(least)) {
+		if x.phase != busy && (least == nil || x.isLessUsefulThan(least)) {
 			least, address = x, a
 		}
 	}
@@ -83,14 +105,15 @@ func (c *connections) makeRoom() error {
 	delete(c.open, address)
 	if withheld, ok := c.logs.Allow("closed", ""); ok {
 		c.log.Info("closed a connection to make room for another", "most", c.most, "from", address,
-			"hadRequests", least.used, "idle", time.Since(least.since).String(), "moreSinceLast", withheld)
+			"hadRequests", least.used, "for", time.Since(least.since).String(), "arriving", least.phase == arriving,
+			"moreSinceLast", withheld)
 	}
 	return least.Close()
 }
 
 func (x *connection) isLessUsefulThan(other *connection) bool {
-	if x.used != other.used {
-		return !x.used
+	if x.phase != other.phase {
+		return x.phase < other.phase
 	}
 	return x.since.Before(other.since)
 }
@@ -105,15 +128,46 @@ func (x *connection) isClosed() bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// count adds to the requests in flight from an address: 1 when one has arrived, and -1 when it was answered.
-func (c *connections) count(address string, requests int) {
+// begin returns the connection of a request whose header has arrived, or nil if it was closed. Until end, the body of the
+// request is one that notices when it has been read. HTTP/1.1 has one request at a time on a connection.
+func (c *connections) begin(r *http.Request) *connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x := c.open[address]; x != nil {
-		x.busy += requests
-		x.used, x.since = true, time.Now()
+	x := c.open[r.RemoteAddr]
+	if x == nil {
+		return nil
+	}
+	x.used, x.since, x.phase, x.body = true, time.Now(), busy, r.Body
+	if r.ContentLength != 0 {
+		x.phase, r.Body = arriving, body{x}
+	}
+	return x
+}
+
+// end ends a request, and gives net/http its body back. If that was not read whole, net/http can still wait for the rest.
+func (x *connection) end(r *http.Request) {
+	x.all.mu.Lock()
+	defer x.all.mu.Unlock()
+	if r.Body, x.body = x.body, nil; x.phase == busy {
+		x.phase, x.since = idle, time.Now()
 	}
 }
+
+// body is the body of the request in flight on a connection.
+type body struct{ *connection }
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.all.mu.Lock()
+	defer b.all.mu.Unlock()
+	if b.since = b.since.Add(time.Duration(n) * time.Second / bodyRate); errors.Is(err, io.EOF) {
+		b.phase = busy
+	}
+	return n, err
+}
+
+// Close does nothing, because net/http closes the body and must know how much of it was read.
+func (body) Close() error { return nil }
 
 // closeUnused closes the connections that have had no request. API servers open such connections when many calls begin
 // at once. When net/http shuts down, it closes them only once they are 5 s old, and drops each request that arrives on

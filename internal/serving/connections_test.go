@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -124,6 +125,120 @@ var _ = Describe("Connections", func() {
 		Eventually(func() error { _, err := handshake(s, nil); return err }).Should(Succeed())
 	})
 
+	// trickling opens a connection and sends a request without the end of its body. The handler reads a body whole.
+	trickling := func() net.Conn {
+		GinkgoHelper()
+		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { _ = conn.Close() }) // which fails where the server has closed it
+		_, err = io.WriteString(conn, "POST /x?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
+		Expect(err).NotTo(HaveOccurred())
+		return conn
+	}
+	reading := func(bodies *atomic.Int64) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			bodies.Add(1)
+			if _, err := io.ReadAll(r.Body); err == nil {
+				_, _ = io.WriteString(w, r.URL.Path)
+			}
+		})
+	}
+	// calls makes calls one after the other, as an API server does on its connections.
+	calls := func(client *http.Client, n int) error {
+		for range n {
+			resp, err := client.Post("https://"+s.Addr().String()+"/x", "application/json", strings.NewReader("1234567890"))
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("status %d: %w", resp.StatusCode, err)
+			}
+		}
+		return nil
+	}
+
+	It("whose request has not arrived whole make room, the oldest first", func(ctx SpecContext) {
+		var bodies atomic.Int64
+		s.Handler = reading(&bodies)
+		start(ctx, s)
+		var strangers []net.Conn
+		for i := range most {
+			strangers = append(strangers, trickling())
+			Eventually(bodies.Load).Should(BeEquivalentTo(i+1), "its body is being read")
+		}
+		const servers = 3
+		for range servers {
+			Expect(calls(caller(), 2)).To(Succeed())
+		}
+		for _, conn := range strangers[:servers] {
+			Eventually(func() bool { return isOpen(conn) }).Should(BeFalse())
+		}
+		for _, conn := range strangers[servers:] {
+			Expect(isOpen(conn)).To(BeTrue())
+			Expect(conn.SetReadDeadline(time.Time{})).To(Succeed())
+			_, err := io.WriteString(conn, "67890")
+			Expect(err).NotTo(HaveOccurred())
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp.StatusCode).To(Equal(http.StatusOK), "slow is not wrong")
+		}
+	})
+
+	It("of a thousand strangers who trickle their requests keep no API server out", func(ctx SpecContext) {
+		const strangers, servers = 1000, 40
+		s.SetMostConnections(0)
+		var bodies atomic.Int64
+		s.Handler = reading(&bodies)
+		start(ctx, s)
+		for range strangers {
+			trickling()
+		}
+		Eventually(bodies.Load).Should(BeEquivalentTo(strangers))
+		answers := make(chan error, servers)
+		for range servers {
+			client := caller()
+			go func() { answers <- calls(client, 5) }()
+		}
+		for range servers {
+			Eventually(answers).Should(Receive(BeNil()), "no call fails, so none needs another attempt")
+		}
+	})
+
+	It("whose handler does not read the body are not busy while net/http waits for the rest", func(ctx SpecContext) {
+		s.Handler = answerWith(10_000) // too long for net/http to wait for the end of the handler
+		start(ctx, s)
+		for range 3 * most {
+			trickling()
+		}
+		Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+	})
+
+	DescribeTable("are used again only if net/http knows the end of the body: one that the handler", func(ctx SpecContext, handle http.HandlerFunc, size, sent int, again bool) {
+		s.Handler = handle
+		start(ctx, s)
+		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { _ = conn.Close() })
+		Expect(conn.SetReadDeadline(time.Now().Add(30 * time.Second))).To(Succeed())
+		go func() {
+			_, _ = fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("GET /y H", sent/8))
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(resp.StatusCode).To(Equal(http.StatusOK))
+		Expect(resp.Close).NotTo(Equal(again))
+	},
+		Entry("does not read, and that is short", answerWith(1), 800, 800, true),
+		Entry("does not read, before a long answer", answerWith(10_000), 800, 800, true),
+		Entry("does not read, and that is too long to wait for", answerWith(1), 1<<20, 0, false),
+		Entry("closes too early, before a long answer", func(w http.ResponseWriter, r *http.Request) {
+			_ = r.Body.Close()
+			answerWith(10_000)(w, r)
+		}, 1<<20, 1<<20, false),
+	)
+
 	DescribeTable("have a header of bounded size", func(ctx SpecContext, size, status int) {
 		start(ctx, s)
 		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
@@ -141,3 +256,7 @@ var _ = Describe("Connections", func() {
 		Entry("64 KiB are not", 64<<10, http.StatusRequestHeaderFieldsTooLarge),
 	)
 })
+
+func answerWith(bytes int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", bytes)) }
+}

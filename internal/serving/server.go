@@ -100,8 +100,9 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	s.open.count(r.RemoteAddr, 1)
-	defer s.open.count(r.RemoteAddr, -1)
+	if x := s.open.begin(r); x != nil {
+		defer x.end(r)
+	}
 	switch r.URL.Path {
 	case healthzPath:
 		s.health(w, nil)
