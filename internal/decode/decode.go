@@ -310,7 +310,7 @@ func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, m
 	if more {
 		all += d.countItems(i)
 	}
-	if all < n || !d.makes(int64(all)*p.size) {
+	if all < n || !d.makes(int64(all-n)*p.size) {
 		return -1
 	}
 	v.Grow(all)
@@ -375,18 +375,27 @@ func (d *decoder) anyMap(i int) (map[string]any, int) {
 }
 
 func (d *decoder) anyList(i int) ([]any, int) {
-	list := []any{}
-	d.made += mapHead // at least as much as the list's header
+	list, counted := []any{}, 0
+	d.made += mapHead
 	i, more := d.first(i, '[')
 	for more {
-		if len(list) == cap(list) && !d.makes(anySize*int64(max(1, 2*cap(list)))) { // append doubles the capacity
-			return nil, -1
+		if n := len(list); n == cap(list) {
+			room := max(1, n)
+			if n*anySize >= spareBytes && d.counted < maxCounted {
+				room, counted = d.countItems(i), 1
+				d.counted++
+			}
+			if room < 0 || !d.makes(anySize*int64(room)) {
+				return nil, -1
+			}
+			list = append(make([]any, 0, n+room), list...)
 		}
 		var a any
 		a, i = d.any(i)
 		list = append(list, a)
 		i, more = d.next(i, ']')
 	}
+	d.counted -= counted
 	return list, i
 }
 

@@ -59,9 +59,10 @@ func (d *decoder) ask() bool {
 }
 
 // slow decodes with sigs.k8s.io/json, which does not count memory. The memory is therefore counted beforehand, and a
-// duplicate member counts twice. Malformed text takes none, because sigs.k8s.io/json checks the syntax first.
+// duplicate member counts twice. Malformed text takes none, because sigs.k8s.io/json checks the syntax first. What fast
+// has made is not kept.
 func (d *decoder) slow(obj any) (int64, error) {
-	counting := decoder{raw: d.raw, made: d.made, most: d.most, take: d.take, deepest: deepestOfAll}
+	counting := decoder{raw: d.raw, most: d.most, take: d.take, deepest: deepestOfAll}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
 		counting.count(planFor(v.Type().Elem()), jsontext.SkipSpace(d.raw, 0))
 	}
@@ -84,7 +85,7 @@ func (d *decoder) count(p *plan, i int) int {
 	kind, elem, size := p.typ.Kind(), p.elem, p.size
 	if kind == reflect.Interface { // a JSON object or list becomes a map[string]any or a []any
 		elem, size = p, anySize
-		if d.makes(mapHead); opening == '{' {
+		if d.makes(anySize); opening == '{' {
 			kind, size = reflect.Map, anyEntry
 		}
 	}
@@ -100,15 +101,18 @@ func (d *decoder) count(p *plan, i int) int {
 		d.makes(int64(max(i-start, 0)))
 		return i
 	}
+	if kind == reflect.Map || elem == p {
+		d.makes(mapHead)
+	}
 	i, more := d.first(i, opening)
 	for n := 0; more && d.err == nil; n++ {
 		switch {
 		case opening == '[':
-			d.makes(growing * size)
+			d.makes(2 * size) // the list doubles when it grows
 			i = d.count(elem, i)
 		case kind == reflect.Map:
 			name, next := d.member(i)
-			d.makes(entry(size, n) + int64(len(name)))
+			d.makes(entry(size, n) + int64(len(name)|15))
 			i = d.count(elem, next)
 		default:
 			i = d.countMember(p, i)
@@ -118,20 +122,21 @@ func (d *decoder) count(p *plan, i int) int {
 	return i
 }
 
-// countMember counts a member of a struct. If several fields have its name, it counts each of them, because any of them
-// can be the target.
+// countMember counts a member of a struct. If several fields have its name, the one in the fewest embedded structs hides
+// the others. It counts each of several such fields, because any of them can be the target.
 func (d *decoder) countMember(p *plan, i int) int {
 	name, start := d.member(i)
-	end, known := -1, false
+	end, depth := -1, 0
 	if len(p.heads) > 0 {
-		for f := p.heads[hash(name)&uint(len(p.heads)-1)]; f != nil && d.err == nil; f = f.next {
-			if f.name == string(name) {
+		for f := p.field(name); f != nil && d.err == nil; f = f.next {
+			if f.name == string(name) && (depth == 0 || depth == len(f.index)) {
+				depth = len(f.index)
 				d.makes(f.beside)
-				end, known = d.count(f.plan, start), true
+				end = d.count(f.plan, start)
 			}
 		}
 	}
-	if !known {
+	if depth == 0 {
 		return d.skip(start)
 	}
 	return end
@@ -139,25 +144,33 @@ func (d *decoder) countMember(p *plan, i int) int {
 
 const (
 	maxPointers = 10
-	growing     = 3 // a list that grows by doubling can take this many times its size
 
 	anySize  = 16           // bytes of an interface
 	anyEntry = 16 + anySize // bytes of an entry of map[string]any
-	mapHead  = 48           // bytes of an empty map
+	mapHead  = 48           // bytes of an empty map; the header of a list takes less
 
-	groupSize = 8 // map entries that are allocated together
+	groupSize   = 8        // map entries that are allocated together
+	largestSlot = 16 + 128 // a map holds a larger value as a pointer to it
+	growing     = 3        // entries beyond the first group take this many times their size at most
 )
 
-// entry returns the bytes that the nth entry of a map takes, counted from 0, if its key and value take slot bytes.
-func entry(slot int64, n int) int64 {
-	switch {
-	case n == 0:
-		return groupSize * (slot + 1)
-	case n < groupSize:
-		return 0
+// entry returns the bytes that the nth entry of a map takes, counted from 0, if its key and value take slot bytes. It is
+// what the map holds in the end: the groups that it copies when it grows are free then.
+func entry(slot int64, n int) (bytes int64) {
+	if slot > largestSlot {
+		bytes, slot = slot, 16+8
 	}
-	return growing * slot
+	if n == 0 || n == groupSize {
+		bytes += rounded(groupSize * slot)
+	}
+	if n >= groupSize {
+		bytes += growing * slot
+	}
+	return bytes
 }
+
+// rounded returns the bytes that Go allocates for n bytes: the sizes of its blocks are at most an eighth apart.
+func rounded(n int64) int64 { return (n + n/8 + 7) &^ 7 }
 
 // unmarshalled estimates the bytes that a type with its own UnmarshalJSON takes for a text of this length.
 func unmarshalled(text int) int64 { return 32 + 2*int64(max(text, 0)) }

@@ -137,18 +137,18 @@ func (b planner) plan(t reflect.Type) *plan {
 	case kind == reflect.Interface && t.NumMethod() == 0:
 		p.shape = shapeInterface
 	case kind == reflect.Pointer:
-		p.elem, p.size = b.plan(t.Elem()), int64(t.Elem().Size())
+		p.elem, p.size = b.plan(t.Elem()), rounded(int64(t.Elem().Size()))
 		if t.Elem().Kind() != reflect.Pointer { // a pointer type can point to itself
 			p.shape = shapePointer
 		}
 	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		p.shape = shapeBytes
 	case kind == reflect.Slice:
-		p.shape, p.elem, p.size = shapeList, b.plan(t.Elem()), int64(t.Elem().Size())
+		p.shape, p.elem, p.size = shapeList, b.plan(t.Elem()), rounded(int64(t.Elem().Size()))
 	case kind == reflect.Array:
 		p.elem = b.plan(t.Elem())
 	case kind == reflect.Map:
-		p.elem, p.size = b.plan(t.Elem()), int64(t.Key().Size()+t.Elem().Size())
+		p.elem, p.size = b.plan(t.Elem()), int64(t.Key().Size()+t.Elem().Size()+7)&^7
 		if t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshalerType) {
 			p.shape = shapeMap
 		}
@@ -156,6 +156,7 @@ func (b planner) plan(t reflect.Type) *plan {
 		if b.collect(p, t, nil, 0) && len(p.fields) <= maxFields {
 			p.shape = shapeStruct
 		}
+		slices.SortStableFunc(p.fields, func(x, y field) int { return len(y.index) - len(x.index) }) // so that chains begin with those that hide others
 		p.heads = make([]*field, 1<<bits.Len(uint(4*len(p.fields))))
 		for n := range p.fields {
 			f := &p.fields[n]

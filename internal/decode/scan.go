@@ -12,7 +12,7 @@ import (
 func (d *decoder) string(i int) (s string, end int) {
 	text, plain, end := jsontext.Text(d.raw, i)
 	if !plain {
-		d.made += int64(len(text))
+		d.made += int64(len(text) | 7)
 		return jsontext.Unquote(text), end
 	}
 	if len(text) > d.kept.Cap()-d.kept.Len() {

@@ -36,8 +36,8 @@ var errAllBusy = errors.New("every connection that there may be has a request in
 //
 // What protects an API server is the speed at which it sends. Its request is cut off only if as many others as there may
 // be connections have begun meanwhile. Each byte of a body makes it younger, so a large one that arrives faster than
-// bodyRate does not age. Strangers would need that bandwidth on every connection. Who a client is does not count, because
-// only programs with ClientCA know it.
+// bodyRate does not age. An attacker would need that bandwidth on every connection. Who a client is does not count,
+// because only programs with ClientCA know it.
 //
 // controller-runtime's server creates its own listener, so a connection is counted from its TLS handshake on. Before
 // that it takes little, and net/http closes it after 32 s.

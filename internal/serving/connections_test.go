@@ -162,19 +162,19 @@ var _ = Describe("Connections", func() {
 		var bodies atomic.Int64
 		s.Handler = reading(&bodies)
 		start(ctx, s)
-		var strangers []net.Conn
+		var clients []net.Conn
 		for i := range most {
-			strangers = append(strangers, trickling())
+			clients = append(clients, trickling())
 			Eventually(bodies.Load).Should(BeEquivalentTo(i+1), "its body is being read")
 		}
 		const servers = 3
 		for range servers {
 			Expect(calls(caller(), 2)).To(Succeed())
 		}
-		for _, conn := range strangers[:servers] {
+		for _, conn := range clients[:servers] {
 			Eventually(func() bool { return isOpen(conn) }).Should(BeFalse())
 		}
-		for _, conn := range strangers[servers:] {
+		for _, conn := range clients[servers:] {
 			Expect(isOpen(conn)).To(BeTrue())
 			Expect(conn.SetReadDeadline(time.Time{})).To(Succeed())
 			_, err := io.WriteString(conn, "67890")
@@ -186,16 +186,16 @@ var _ = Describe("Connections", func() {
 		}
 	})
 
-	It("of a thousand strangers who trickle their requests keep no API server out", func(ctx SpecContext) {
-		const strangers, servers = 1000, 40
+	It("of a thousand clients that trickle their requests keep no API server out", func(ctx SpecContext) {
+		const clients, servers = 1000, 40
 		s.SetMostConnections(0)
 		var bodies atomic.Int64
 		s.Handler = reading(&bodies)
 		start(ctx, s)
-		for range strangers {
+		for range clients {
 			trickling()
 		}
-		Eventually(bodies.Load).Should(BeEquivalentTo(strangers))
+		Eventually(bodies.Load).Should(BeEquivalentTo(clients))
 		answers := make(chan error, servers)
 		for range servers {
 			client := caller()
