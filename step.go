@@ -49,7 +49,8 @@ func (c *Call) Audit(key, value string) { c.feedback.Audit(key, value) }
 //
 // Apply changes the object in place, and the library makes the patch. It runs concurrently on many goroutines and can
 // see the same object again (reinvocation), so it must be idempotent. In a dry run (Call.DryRun) it must have no side
-// effects. The context ends shortly before the API server gives up.
+// effects. The context ends shortly before the API server gives up. Once Apply has returned, the object is the library's:
+// the step must neither keep it nor write to it, which can crash the process.
 //
 // Apply refuses the object by returning an error of Deny or Invalid. An API status of 400, 403 or 422 refuses it too if
 // its details name this object or none (apierrors.NewInvalid). Every other error is a failure, and failurePolicy

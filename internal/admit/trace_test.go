@@ -187,6 +187,14 @@ var _ = Describe("The spans of a call", func() {
 		Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
 	})
 
+	It("are in no line of the log if the trace is not sampled, because it leads nowhere", func() {
+		serve(admit.Chain{Steps: []admit.Step{deny}, Validating: true})
+		h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
+		h.from("?timeout=never", "00-"+traceID+"-"+spanID+"-00")
+		Expect(h.logs.with("denied")).To(HaveLen(2))
+		Expect(h.logs.all()).NotTo(ContainElement(ContainSubstring(traceID)))
+	})
+
 	DescribeTable("show a failure", func(fail func(context.Context) error, query, kind, text string) {
 		serve(admit.Chain{Steps: []admit.Step{mutation("sick", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
 			return fail(ctx)
