@@ -66,6 +66,7 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		}
 		return nil
 	}
+	first, start := len(d.ops), len(d.buf)
 	pairs := d.align(s, k)
 	if err := d.rearrange(s, &pairs, tail); err != nil {
 		return err
@@ -80,7 +81,33 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		}
 		d.pop()
 	}
+	d.shorten(first, start)
 	return nil
+}
+
+// shorten replaces many operations in a list, from the first on, by one that replaces the list, if that takes less than
+// three quarters of the bytes. Its value is the list in raw with the operations applied. Their texts begin at start.
+func (d *differ) shorten(first, start int) {
+	const frame = len(`{"op":"replace","path":"","value":},`)
+	top, node, operations := len(d.frames)-1, d.top().node, d.ops[first:]
+	most := (len(d.buf) - start + frame*len(operations)) * 3 / 4
+	if len(operations) <= freeOperations || most <= int(node.End-node.Start) {
+		return
+	}
+	list, path := jsontext.TreeOf(d.raw[node.Start:node.End]), len(d.pointer(top))
+	for _, o := range operations {
+		value, below := d.buf[o.value:o.path], d.buf[int(o.path)+path:o.next]
+		if len(below) == 0 {
+			list = jsontext.TreeOf(value)
+		} else if !edit(list, o.kind, string(below), value) {
+			return
+		}
+	}
+	text, err := appendCompact(nil, list.Append(nil))
+	if err == nil && len(text) < most {
+		d.ops, d.buf = d.ops[:first], append(d.buf[:start], text...)
+		d.emit("replace", top, itself, start)
+	}
 }
 
 // add emits the operation that adds an item at its index, in front of others. If there are no others, the item is

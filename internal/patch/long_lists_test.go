@@ -9,6 +9,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 var _ = Describe("Long lists", func() {
@@ -145,4 +148,65 @@ var _ = Describe("Long lists", func() {
 		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[`))
 		numbered(applied)
 	})
+
+	DescribeTable("are written anew when every item changes a little and is short, with all that raw has in them", func(edit func(i int, e *corev1.EnvVar), expected string) {
+		const items = 1000
+		ops, applied := editEnv(items, func(env []corev1.EnvVar) []corev1.EnvVar {
+			for i := range env {
+				edit(i, &env[i])
+			}
+			return env
+		})
+		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[` + expected + `,`))
+		Expect(strings.Count(ops, `"op":`)).To(Equal(1))
+		Expect(len(ops)).To(BeNumerically("<", 3*len(long(items))/2))
+		numbered(applied)
+	},
+		Entry("a member", func(_ int, e *corev1.EnvVar) { e.Value = "<" }, `{"name":"ENV_0","value":"\u003c","x-new":0}`),
+		Entry("one that goes", func(_ int, e *corev1.EnvVar) { e.Value = "" }, `{"name":"ENV_0","x-new":0}`),
+	)
+	It("are written anew once when all items move and change", func() {
+		ops, applied := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			slices.Reverse(env)
+			for i := range env {
+				env[i].Value = "v"
+			}
+			return env
+		})
+		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[{"name":"ENV_999","value":"v","x-new":999},`))
+		Expect(strings.Count(ops, `"op":`)).To(Equal(1))
+		numbered(applied)
+	})
+	It("keep their place when few items change, or when the changes are shorter", func() {
+		ops, _ := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			for i := range 100 {
+				env[10*i].Value = "v"
+			}
+			return env
+		})
+		Expect(strings.Count(ops, `"op":"replace"`)).To(Equal(100))
+	})
+	DescribeTable("of a tree make a patch that is about as long as the list, if each item gets", func(member, before, after string) {
+		var items []string
+		for i := range 60_000 {
+			items = append(items, fmt.Sprintf(`{"a":%d%s}`, i, before))
+		}
+		raw := []byte(`{"kind":"A","spec":{"items":[` + strings.Join(items, ",") + `]}}`)
+		was, err := decode[map[string]any](raw)
+		Expect(err).NotTo(HaveOccurred())
+		is := runtime.DeepCopyJSON(was)
+		for _, item := range is["spec"].(map[string]any)["items"].([]any) {
+			item.(map[string]any)[member] = int64(2)
+		}
+		made, err := patch.Compare(raw, was, is)
+		Expect(err).NotTo(HaveOccurred())
+		text := made.AppendJSON(nil)
+		Expect(len(text)).To(BeNumerically("<", len(raw)*3/2))
+		result, err := apply(raw, text)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(result)).To(Equal(strings.ReplaceAll(string(raw), before+"}", after+"}")))
+	},
+		Entry("another value", "b", `,"b":1`, `,"b":2`),
+		Entry("a new member", "c", `,"b":1`, `,"b":1,"c":2`),
+	)
 })
