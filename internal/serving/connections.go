@@ -30,14 +30,13 @@ const (
 var errAllBusy = errors.New("every connection that there may be has a request in flight; try again later")
 
 // connections tracks the open connections. When the limit is reached, each new one replaces another: the one whose
-// request has been arriving for longest, or if no request is arriving, the one that has been idle longest. A connection
-// is busy, and stays, only once its request has been read whole. So clients that hold connections or trickle requests
-// lose them to those that use theirs. It is safe for concurrent use.
+// request has been arriving longest, or else the one that has been idle longest. A connection is busy, and stays, only
+// once its request has been read whole. So clients that hold connections or trickle requests lose them to those that use
+// theirs. It is safe for concurrent use.
 //
 // What protects an API server is the speed at which it sends. Its request is cut off only if as many others as there may
-// be connections have begun meanwhile. Each byte of a body makes it younger, so a large one that arrives faster than
-// bodyRate does not age. An attacker would need that bandwidth on every connection. Who a client is does not count,
-// because only programs with ClientCA know it.
+// be connections have begun meanwhile, and each byte of a body makes it younger, at bodyRate. An attacker would need that
+// bandwidth on every connection. Who a client is does not count, because only programs with ClientCA know it.
 //
 // controller-runtime's server creates its own listener, so a connection is counted from its TLS handshake on. Before
 // that it takes little, and net/http closes it after 32 s.
@@ -52,21 +51,12 @@ type connections struct {
 
 type connection struct {
 	net.Conn
-	all   *connections
-	since time.Time // of the handshake, or of the latest start or end of a request; bytes of a body move it on
-	used  bool      // it has had a request
-	phase phase
-	body  io.ReadCloser // of the request in flight
+	all        *connections
+	body       io.ReadCloser // of the request in flight
+	since      time.Time     // of the handshake, or of the latest start or end of a request; bytes of a body move it on
+	used       bool          // it has had a request
+	idle, busy bool          // if neither, a request is arriving; the first one begins with the handshake
 }
-
-// phase is what a connection does. Those of a lower phase make room first.
-type phase int
-
-const (
-	arriving phase = iota // its request has not been read whole; that of a new connection begins with the handshake
-	idle
-	busy // its request has been read whole, and not been answered
-)
 
 // admit adds a connection. If the limit is reached and every connection is busy, it fails.
 func (c *connections) admit(conn net.Conn) error {
@@ -92,7 +82,7 @@ func (c *connections) makeRoom() error {
 			delete(c.open, a)
 			continue
 		}
-		if x.phase != busy && (least == nil || x.isLessUsefulThan(least)) {
+		if !x.busy && (least == nil || x.isLessUsefulThan(least)) {
 			least, address = x, a
 		}
 	}
@@ -105,15 +95,14 @@ func (c *connections) makeRoom() error {
 	delete(c.open, address)
 	if withheld, ok := c.logs.Allow("closed", ""); ok {
 		c.log.Info("closed a connection to make room for another", "most", c.most, "from", address,
-			"hadRequests", least.used, "for", time.Since(least.since).String(), "arriving", least.phase == arriving,
-			"moreSinceLast", withheld)
+			"hadRequests", least.used, "idle", time.Since(least.since).String(), "moreSinceLast", withheld)
 	}
 	return least.Close()
 }
 
 func (x *connection) isLessUsefulThan(other *connection) bool {
-	if x.phase != other.phase {
-		return x.phase < other.phase
+	if x.idle != other.idle {
+		return other.idle
 	}
 	return x.since.Before(other.since)
 }
@@ -137,9 +126,9 @@ func (c *connections) begin(r *http.Request) *connection {
 	if x == nil {
 		return nil
 	}
-	x.used, x.since, x.phase, x.body = true, time.Now(), busy, r.Body
-	if r.ContentLength != 0 {
-		x.phase, r.Body = arriving, body{x}
+	x.used, x.idle, x.busy, x.since, x.body = true, false, r.ContentLength == 0, time.Now(), r.Body
+	if !x.busy {
+		r.Body = body{x}
 	}
 	return x
 }
@@ -148,8 +137,8 @@ func (c *connections) begin(r *http.Request) *connection {
 func (x *connection) end(r *http.Request) {
 	x.all.mu.Lock()
 	defer x.all.mu.Unlock()
-	if r.Body, x.body = x.body, nil; x.phase == busy {
-		x.phase, x.since = idle, time.Now()
+	if r.Body, x.body = x.body, nil; x.busy {
+		x.idle, x.busy, x.since = true, false, time.Now()
 	}
 }
 
@@ -160,9 +149,8 @@ func (b body) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	if b.since = b.since.Add(time.Duration(n) * time.Second / bodyRate); errors.Is(err, io.EOF) {
-		b.phase = busy
-	}
+	b.since = b.since.Add(time.Duration(n) * time.Second / bodyRate)
+	b.busy = errors.Is(err, io.EOF)
 	return n, err
 }
 
