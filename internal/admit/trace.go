@@ -60,31 +60,28 @@ func (h *Handler) traced(w http.ResponseWriter, r *http.Request, name string) (_
 
 func untraced(int) {}
 
-// sampledTrace returns the ID of the trace in ctx, if it is sampled. No other trace can be looked up.
-func (h *Handler) sampledTrace(ctx context.Context) (id trace.TraceID, ok bool) {
-	if h.Tracer == nil {
-		return id, false
-	}
-	at := trace.SpanContextFromContext(ctx)
-	return at.TraceID(), at.IsSampled() && at.HasTraceID()
-}
-
-// logOf returns the logger of a call: with the ID of its trace, if that is sampled.
+// logOf returns the logger of a call: with the ID of its trace, if that is sampled. No other can be looked up.
 func (h *Handler) logOf(ctx context.Context) logr.Logger {
-	id, ok := h.sampledTrace(ctx)
-	if !ok {
+	if h.Tracer == nil {
 		return h.Log
 	}
-	return lazily(h.Log, func() []any { return []any{"trace_id", id.String()} })
+	at := trace.SpanContextFromContext(ctx)
+	if !at.IsSampled() || !at.HasTraceID() {
+		return h.Log
+	}
+	return lazily(h.Log, func() []any { return []any{"trace_id", at.TraceID().String()} })
 }
 
-// exemplar returns the labels that lead from a duration to the trace in ctx, if that is sampled.
+// exemplar returns the labels that lead from a duration to the trace in ctx. They are nil unless the trace is sampled.
 func (h *Handler) exemplar(ctx context.Context) prometheus.Labels {
-	id, ok := h.sampledTrace(ctx)
-	if !ok {
+	if h.Tracer == nil {
 		return nil
 	}
-	return prometheus.Labels{"trace_id": id.String()}
+	at := trace.SpanContextFromContext(ctx)
+	if !at.IsSampled() || !at.HasTraceID() {
+		return nil
+	}
+	return prometheus.Labels{"trace_id": at.TraceID().String()}
 }
 
 // traceRun makes the steps of a run have spans.
