@@ -98,7 +98,7 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		Expect(c.Create(ctx, shop("b", "ignores", "1x"))).To(Succeed())
 		warnings.take()
 		Expect(c.Create(ctx, shop("c", "warns", "1x"))).To(Succeed())
-		Expect(warnings.take()).To(ConsistOf(ContainSubstring(`extension "warns" would deny this: tills[1].limits.cpu cannot be read`)))
+		Expect(warnings.take()).To(ConsistOf(ContainSubstring(`step "warns" would deny this: tills[1].limits.cpu cannot be read`)))
 
 		By("an object that an earlier step broke")
 		broken := c.Create(ctx, shop("d", "broken", "1"))

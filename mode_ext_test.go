@@ -150,7 +150,7 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 			cm, audit, err := create("warned", nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(warnings.take()).To(ConsistOf(
-				`extension "owner" would deny this: set the label owner`, `extension "stage" would change this: /metadata/labels`))
+				`step "owner" would deny this: set the label owner`, `step "stage" would change this: /metadata/labels`))
 			Expect(cm.Labels).To(BeEmpty())
 			Expect(audit).To(BeEmpty())
 		})

@@ -141,7 +141,7 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 			p, _ := policy(ctx) // after the refusal, so a policy that is late would be seen
 			Expect(p).To(Equal(admissionregistrationv1.Fail), "Deny was in force before the failurePolicy")
 		}).WithTimeout(patience).Should(Succeed())
-		Expect(logs.FilterMessage("extension failed").All()).To(BeEmpty())
+		Expect(logs.FilterMessage("step failed").All()).To(BeEmpty())
 
 		By("returning to the mode of the program")
 		set(ctx, "Warn")

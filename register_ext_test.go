@@ -140,7 +140,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("too big"))), SpecTimeout(2*patience)),
 		Entry("errored under Fail: it is refused, and the extension is named", admissionregistrationv1.Fail,
 			func() admission.Response { return admission.Errored(500, fmt.Errorf("no database")) },
-			And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring(`extension \"judge\" failed: no database`))), SpecTimeout(2*patience)),
+			And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring(`step \"judge\" failed: no database`))), SpecTimeout(2*patience)),
 		Entry("errored under Ignore: it is let in", admissionregistrationv1.Ignore,
 			func() admission.Response { return admission.Errored(500, fmt.Errorf("no database")) }, BeNil(), SpecTimeout(2*patience)),
 		Entry("panic under Ignore: it is let in", admissionregistrationv1.Ignore,

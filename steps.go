@@ -87,7 +87,7 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		Asked: d.settings.Operations, Resource: d.resource, Subresource: d.subpath, Rules: d.settings.Rules,
 	})
 	if err != nil {
-		return step, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
+		return step, fmt.Errorf("eirinix: step %q: %w", d.name, err)
 	}
 	return step, nil
 }
@@ -99,7 +99,7 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 		return podKind, nil
 	case unstructuredType:
 		if len(d.settings.Rules) == 0 && d.subpath == "" {
-			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: extension %q is for unstructured objects of an unknown kind; set Settings.Rules", d.name)
+			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: step %q is for unstructured objects of an unknown kind; set Settings.Rules", d.name)
 		}
 		return schema.GroupVersionKind{}, nil
 	}
@@ -108,7 +108,7 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 		kind, err = apiutil.GVKForObject(d.newObject(), clientgoscheme.Scheme)
 	}
 	if err != nil {
-		return kind, fmt.Errorf("eirinix: extension %q is for %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
+		return kind, fmt.Errorf("eirinix: step %q is for %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
 	}
 	return kind, nil
 }
@@ -122,7 +122,7 @@ func (s setup) check() error {
 	for _, d := range s.steps {
 		step, err := r.resolve(d)
 		if err == nil && d.name == diagnose.CanaryName {
-			err = fmt.Errorf("eirinix: extension %q has the name of the webhook that Diagnose calls; give it another one", d.name)
+			err = fmt.Errorf("eirinix: step %q has the name of the webhook that Diagnose calls; give it another one", d.name)
 		}
 		if err = errors.Join(err, r.checkReads(d)); err != nil {
 			errs = append(errs, err)
@@ -304,7 +304,7 @@ func (s resolvedStep) at(path string) bool {
 func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step, from reading) (admit.Step, error) {
 	matcher, err := admit.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {
-		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
+		return admit.Step{}, fmt.Errorf("step %q: %w", d.name, err)
 	}
 	if !registered.Validating && registered.Owned != OwnedSee {
 		matcher.Leave(registered.Owned == OwnedSkip)
@@ -321,7 +321,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	step.Run = func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) error {
 		sent, expected := c.Request.Kind, registered.Kind
 		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
-			return fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
+			return fmt.Errorf("the API server sent a %s of %s/%s, but this step is about %s", sent.Kind, sent.Group, sent.Version, expected)
 		}
 		call := &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}
 		if len(d.settings.Reads) > 0 && from != nil {

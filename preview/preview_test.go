@@ -124,7 +124,7 @@ var _ = Describe("A preview", func() {
 		Expect(command(moded(), pods, "-f", "-", "-with", modes("other", "Warn")).err).To(MatchError(ContainSubstring("2 would be denied")))
 		p := command(moded(), pods, "-f", "-", "-with", modes("system", "Warn"))
 		Expect(p.err).NotTo(HaveOccurred())
-		Expect(p.stdout).To(ContainSubstring(`extension "step" would deny this: seen`))
+		Expect(p.stdout).To(ContainSubstring(`step "step" would deny this: seen`))
 		p = command(moded(), pods, "-f", "-", "-with", modes("system", "Shadow where team=a\\nDeny"))
 		Expect(p.err).To(MatchError(ContainSubstring("1 would be denied")))
 		Expect(p.stdout).To(ContainSubstring("would-deny=step: seen"), "a shadow runs before the answer, to be seen")

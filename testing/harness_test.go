@@ -244,7 +244,7 @@ var _ = Describe("The Harness", func() {
 			panic("a bug") //nolint:forbidigo // the test is about panics
 		}))
 		result := h.Create(configMap("unlucky", nil))
-		Expect(result).To(eirinixtest.HaveFailed(`extension "judge" failed: panic: a bug`))
+		Expect(result).To(eirinixtest.HaveFailed(`step "judge" failed: panic: a bug`))
 		Expect(result.Steps).To(ConsistOf(And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("harness_test.go")))))
 	})
 

@@ -201,7 +201,7 @@ var _ = Describe("A chain", func() {
 		func(then func(*admit.Call) error, words string) {
 			r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("broken", then), label("c", nil)}})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
-			Expect(r.Body).To(And(ContainSubstring(`extension "broken" failed`), ContainSubstring(words)))
+			Expect(r.Body).To(And(ContainSubstring(`step "broken" failed`), ContainSubstring(words)))
 		},
 		Entry("error", func(*admit.Call) error { return errStep }, "no database"),
 		Entry("panic", func(*admit.Call) error { panic("oops") }, "panic: oops"),

@@ -333,7 +333,7 @@ func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
 func (r *run) logLatePanic(err error) {
 	if _, ok := errors.AsType[*panicError](err); ok {
-		r.logFailure(r.log, err, "extension panicked after its deadline")
+		r.logFailure(r.log, err, "step panicked after its deadline")
 	}
 }
 

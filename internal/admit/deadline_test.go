@@ -66,7 +66,7 @@ var _ = Describe("The context of a step", func() {
 		})
 		got := h.post(volumes+"?timeout=200ms", body("v1", request()))
 		Expect(got.Status).To(Equal(http.StatusInternalServerError))
-		Expect(strings.TrimSpace(got.Body)).To(Equal(`extension "volumes" failed: no answer before the deadline (timeoutSeconds of the webhook): ?timeout=200ms: context deadline exceeded`),
+		Expect(strings.TrimSpace(got.Body)).To(Equal(`step "volumes" failed: no answer before the deadline (timeoutSeconds of the webhook): ?timeout=200ms: context deadline exceeded`),
 			"the same whether the step or the deadline is first")
 	})
 
@@ -86,7 +86,7 @@ var _ = Describe("The context of a step", func() {
 		got := h.post(volumes+"?timeout=100ms", body("v1", request()))
 		Expect(got.Status).To(Equal(http.StatusInternalServerError))
 		Expect(got.Header).NotTo(HaveKey("Retry-After"))
-		Expect(got.Body).To(And(HavePrefix(`extension "volumes" failed: no answer before the deadline`), ContainSubstring("timeoutSeconds")))
+		Expect(got.Body).To(And(HavePrefix(`step "volumes" failed: no answer before the deadline`), ContainSubstring("timeoutSeconds")))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("user", "alice"), HaveKeyWithValue("name", "web-0"))))
 		Expect(h.took()).To(BeNumerically(">", 0), "an alert on slow steps sees the late one")
 		close(release)
@@ -213,7 +213,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 				continue
 			}
 			Expect(got.Status).To(Equal(http.StatusInternalServerError))
-			Expect(got.Body).To(And(HavePrefix(`extension "hangs" failed: 100 of its runs still hang`), ContainSubstring("return when its context ends")))
+			Expect(got.Body).To(And(HavePrefix(`step "hangs" failed: 100 of its runs still hang`), ContainSubstring("return when its context ends")))
 		}
 		Expect(begun.Load()).To(BeEquivalentTo(most))
 		h.Handler.ServeAll(map[string]admit.Chain{volumes: {Steps: []admit.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})
@@ -268,7 +268,7 @@ var _ = Describe("A call", func() {
 		var got reply
 		Eventually(answered).WithTimeout(20 * time.Second).Should(Receive(&got))
 		Expect(got.Status).To(Equal(http.StatusInternalServerError))
-		Expect(got.Body).To(And(HavePrefix(`extension "a" failed: no answer before the deadline`), ContainSubstring("decoding")))
+		Expect(got.Body).To(And(HavePrefix(`step "a" failed: no answer before the deadline`), ContainSubstring("decoding")))
 		close(wait)
 		Eventually(t.ended).Should(HaveKey("a"), "the step did not begin any more, and its span has ended")
 	})

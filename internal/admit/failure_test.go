@@ -43,7 +43,7 @@ var _ = Describe("A failure", func() {
 			Expect(got.Status).To(Equal(http.StatusInternalServerError), got.Body)
 			Expect(got.Header.Get("Content-Type")).To(HavePrefix("text/plain"))
 			Expect(got.Header).NotTo(HaveKey("Retry-After"), "the API server would repeat a call that failed for good")
-			Expect(got.Body).To(And(HavePrefix(`extension "volumes" failed: `), ContainSubstring(reason)))
+			Expect(got.Body).To(And(HavePrefix(`step "volumes" failed: `), ContainSubstring(reason)))
 			Expect(got.Body).NotTo(ContainSubstring(secret))
 
 			failed := h.logs.with("failurePolicy decides")

@@ -177,7 +177,7 @@ func (h *Handler) prepare() {
 
 // refuseCall answers a request that is not an AdmissionReview, or that gets no slot.
 func (h *Handler) refuseCall(w http.ResponseWriter, r *http.Request, c *chain, err error) response {
-	return h.refuse(w, r, err, fmt.Sprintf("extension %q", c.name), "refused a request", "webhook", c.webhook)
+	return h.refuse(w, r, err, fmt.Sprintf("step %q", c.name), "refused a request", "webhook", c.webhook)
 }
 
 // refuse answers a request that is no review, or that could not be answered. The answer begins with of. The message and
@@ -249,7 +249,7 @@ func (h *Handler) respond(r *http.Request, c *chain, rev *review, o outcome, arr
 func (h *Handler) fail(r *http.Request, c *chain, rev *review, err error, arrived time.Time) response {
 	took := time.Since(arrived)
 	c.metrics.answered(took, 0, 0, h.exemplar(r.Context()))
-	c.logFailure(c.logger(h.logOf(r.Context()), &rev.request), err, "extension failed; failurePolicy decides",
+	c.logFailure(c.logger(h.logOf(r.Context()), &rev.request), err, "step failed; failurePolicy decides",
 		"user", brief(rev.request.UserInfo.Username), "took", took.String())
 	if errors.Is(err, decode.ErrTooLarge) {
 		return statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
@@ -291,7 +291,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
 	textResponse(http.StatusServiceUnavailable, fmt.Sprintf(
-		"no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
+		"no step is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
 }
 
 // refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is

@@ -125,7 +125,7 @@ var _ = Describe("Steps of a chain", func() {
 		DescribeTable("under Fail are named, and no other step:", func(reinvoke bool, steps ...admit.Step) {
 			r, _ := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
-			Expect(r.Body).To(HavePrefix(`extension "bad" failed: `))
+			Expect(r.Body).To(HavePrefix(`step "bad" failed: `))
 		},
 			Entry("last", false, ignoring(label("a", nil)), bad),
 			Entry("before one on another type", false, bad, label("c", nil)),
@@ -256,6 +256,6 @@ var _ = Describe("Checks of a chain", func() {
 			req.Object.Raw, req.OldObject.Raw = []byte(deployment), []byte(deployment)
 		})
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
-		Expect(r.Body).To(HavePrefix(`extension "slow" failed: no answer before the deadline`))
+		Expect(r.Body).To(HavePrefix(`step "slow" failed: no answer before the deadline`))
 	})
 })

@@ -47,7 +47,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(got.Header.Get("Content-Type")).To(HavePrefix("text/plain"))
 		Expect(got.Header.Get("X-Content-Type-Options")).To(Equal("nosniff"))
 		Expect(got.Header).NotTo(HaveKey("Retry-After"))
-		Expect(got.Body).To(And(HavePrefix(`extension "volumes": `), ContainSubstring(why)))
+		Expect(got.Body).To(And(HavePrefix(`step "volumes": `), ContainSubstring(why)))
 		Expect(len(got.Body)).To(BeNumerically("<", 1024), "the text of an unknown client is cut")
 		Expect(calls.Load()).To(BeZero())
 		said := h.logs.with("refused a request")

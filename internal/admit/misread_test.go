@@ -113,7 +113,7 @@ var _ = Describe("An object that does not decode", func() {
 			It("because an earlier step broke it, is a failure", func() {
 				r, h := serve(admit.Chain{Steps: []admit.Step{breaks, step("typed")}})
 				Expect(r.Status).To(Equal(http.StatusInternalServerError))
-				Expect(r.Body).To(And(HavePrefix(`extension "typed" failed: `), ContainSubstring(asFailed)))
+				Expect(r.Body).To(And(HavePrefix(`step "typed" failed: `), ContainSubstring(asFailed)))
 				Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(Equal(1.0))
 			})
 

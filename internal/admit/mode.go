@@ -73,7 +73,7 @@ func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
 		switch mode {
 		case ModeWarn:
-			call.Warn(fmt.Sprintf("extension %q would %s this: %s", s.Name, would, what))
+			call.Warn(fmt.Sprintf("step %q would %s this: %s", s.Name, would, what))
 		case ModeAudit:
 			call.Audit("would-"+would, s.Name+": "+what)
 		}

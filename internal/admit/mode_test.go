@@ -48,7 +48,7 @@ var _ = Describe("A step that watches", func() {
 		Expect(h.count("eirinix_admission_decisions_total", "size", "would_deny")).To(Equal(1.0))
 		Expect(h.logs.all()).To(ContainElement(And(ContainSubstring("would deny"), ContainSubstring("too large"), ContainSubstring(`"step":"size"`))))
 	},
-		Entry("Warn", admit.ModeWarn, []string{`extension "size" would deny this: ` + tooLarge}, nil),
+		Entry("Warn", admit.ModeWarn, []string{`step "size" would deny this: ` + tooLarge}, nil),
 		Entry("Audit", admit.ModeAudit, nil, map[string]string{"would-deny": "size: " + tooLarge}),
 	)
 
@@ -62,7 +62,7 @@ var _ = Describe("A step that watches", func() {
 		Expect(h.count("eirinix_admission_decisions_total", "inject", "would_patch")).To(Equal(1.0))
 		Expect(strings.Join(h.logs.all(), "\n")).To(And(ContainSubstring("would change"), Not(ContainSubstring(secret))))
 	},
-		Entry("Warn", admit.ModeWarn, []string{`extension "inject" would change this: /metadata/labels, /spec/containers/0/env/0/value`}, nil),
+		Entry("Warn", admit.ModeWarn, []string{`step "inject" would change this: /metadata/labels, /spec/containers/0/env/0/value`}, nil),
 		Entry("Audit", admit.ModeAudit, nil, map[string]string{"would-change": "inject: /metadata/labels, /spec/containers/0/env/0/value"}),
 	)
 
@@ -166,7 +166,7 @@ var _ = Describe("A step in Shadow", func() {
 		r, h := serve(admit.Chain{Steps: []admit.Step{shadow(onPod("broken", func(*corev1.Pod) error { return fail() }))}})
 		Expect(r.review("v1").Allowed).To(BeTrue())
 		Eventually(decided(h, "broken", "would_fail")).Should(Equal(1.0))
-		Eventually(func() []map[string]any { return h.logs.with("extension failed") }).Should(HaveLen(1), "it is logged after it was counted")
+		Eventually(func() []map[string]any { return h.logs.with("step failed") }).Should(HaveLen(1), "it is logged after it was counted")
 	},
 		Entry("with an error", func() error { return errStep }),
 		Entry("with a panic", func() error { panic("broken") }),
@@ -219,7 +219,7 @@ var _ = Describe("A step whose mode depends on the request", func() {
 
 	It("fails if the mode is unknown, so that its failurePolicy decides", func() {
 		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{refuse(0, errors.New("no labels"))}})
-		Expect(r.Body).To(ContainSubstring(`extension "size" failed: no labels`))
+		Expect(r.Body).To(ContainSubstring(`step "size" failed: no labels`))
 		Expect(h.count("eirinix_admission_decisions_total", "size", "failed")).To(Equal(1.0))
 		ignored := refuse(0, errors.New("no labels"))
 		ignored.Ignore = true

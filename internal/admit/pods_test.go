@@ -249,7 +249,7 @@ var _ = Describe("An extension about pods", func() {
 		})
 		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), broken}})
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
-		Expect(r.Body).To(HavePrefix(`extension "broken" failed: its patch makes an object that the API server cannot read: `))
+		Expect(r.Body).To(HavePrefix(`step "broken" failed: its patch makes an object that the API server cannot read: `))
 		r, _ = serve(admit.Chain{Steps: []admit.Step{labelPod("a"), ignoring(broken), labelPod("b")}})
 		Expect(ran(r)).To(Equal("a b"))
 	},

@@ -76,7 +76,7 @@ var _ = Describe("An answer", func() {
 			Entry("403 for the last code that is no refusal", denial(&metav1.Status{Code: 399, Message: "m"}), int32(403), "m"),
 			Entry("the reason for a message", denial(&metav1.Status{Reason: "TooBig"}), int32(403), "TooBig"),
 			Entry("the message rather than the reason", denial(&metav1.Status{Reason: "TooBig", Message: "m"}), int32(403), "m"),
-			Entry("the extension's name where there is nothing else", denial(nil), int32(403), `denied by extension "volumes"`),
+			Entry("the extension's name where there is nothing else", denial(nil), int32(403), `denied by step "volumes"`),
 			Entry("and no patch", admission.Response{
 				Patches:           []jsonpatch.Operation{jsonpatch.NewOperation("remove", "/spec", nil)},
 				AdmissionResponse: admissionv1.AdmissionResponse{Patch: []byte("[]"), Result: &metav1.Status{Message: "m"}},

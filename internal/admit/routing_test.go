@@ -36,7 +36,7 @@ var _ = Describe("Paths", func() {
 			Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
 			Expect(got.Header).To(HaveKeyWithValue("Retry-After", []string{"0"}))
 			Expect(got.Closes).To(BeTrue(), "a new connection may reach a replica that has it")
-			Expect(got.Body).To(ContainSubstring("no extension is served on"))
+			Expect(got.Body).To(ContainSubstring("no step is served on"))
 			Expect(h.logs.with("unknown path, answered 503")).To(HaveLen(1))
 		},
 		Entry("another name", "/mutate/removed"),

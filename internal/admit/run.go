@@ -140,7 +140,7 @@ func (r *run) steps() (denials []stepDenial, err error) {
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
-				r.logFailure(r.log, stepErr, "extension failed; the response reports the failure of an earlier one")
+				r.logFailure(r.log, stepErr, "step failed; the response reports the failure of an earlier one")
 			}
 			if !r.Validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
 				return denials, err
@@ -149,7 +149,7 @@ func (r *run) steps() (denials []stepDenial, err error) {
 	}
 	if len(denials) > 0 { // a denial is final, even if other steps failed
 		if err != nil {
-			r.logFailure(r.log, err, "extension failed; the response is the denial of another one")
+			r.logFailure(r.log, err, "step failed; the response is the denial of another one")
 		}
 		return denials, nil
 	}
@@ -307,7 +307,7 @@ func (r *run) failed(i int, err error, took time.Duration) error {
 		r.decided(i, decisionWouldFail, took)
 	}
 	r.ignored = append(r.ignored, failure)
-	r.logFailure(r.log, failure, "extension failed; its failurePolicy is Ignore, so its changes are undone",
+	r.logFailure(r.log, failure, "step failed; its failurePolicy is Ignore, so its changes are undone",
 		"took", took.String())
 	return nil
 }

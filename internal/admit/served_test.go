@@ -103,7 +103,7 @@ var _ = Describe("An object that would take too much memory", func() {
 			Expect(got.Header.Get("Content-Type")).To(Equal("application/json"))
 			var status metav1.Status
 			Expect(json.Unmarshal([]byte(got.Body), &status)).To(Succeed())
-			Expect(apierrors.FromObject(&status)).To(MatchError(And(HavePrefix(`extension "a" failed: `), ContainSubstring("takes too much memory"), ContainSubstring("send a smaller object"))))
+			Expect(apierrors.FromObject(&status)).To(MatchError(And(HavePrefix(`step "a" failed: `), ContainSubstring("takes too much memory"), ContainSubstring("send a smaller object"))))
 		}
 		Expect(h.ask().review("v1").Allowed).To(BeTrue())
 	})

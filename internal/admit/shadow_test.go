@@ -277,7 +277,7 @@ var _ = Describe("Shadows", func() {
 		h.Handler.Stop()
 		Expect(decided(h, "waits", "dropped")()).To(Equal(5.0), "the one that ran has no verdict")
 		Expect(decided(h, "waits", "would_fail")()).To(BeZero())
-		Expect(h.logs.with("extension failed")).To(BeEmpty())
+		Expect(h.logs.with("step failed")).To(BeEmpty())
 		stacks := make([]byte, 4<<20)
 		Eventually(func() bool {
 			// workers of other specs may have to end, too

@@ -220,7 +220,7 @@ func fitStatus(name string, s metav1.Status) metav1.Status {
 	}
 	if s.Message == "" {
 		if s.Message = string(s.Reason); s.Message == "" {
-			s.Message = fmt.Sprintf("denied by extension %q", name)
+			s.Message = fmt.Sprintf("denied by step %q", name)
 		}
 	}
 	return s
@@ -232,7 +232,7 @@ type stepError struct {
 	err  error
 }
 
-func (e *stepError) Error() string { return fmt.Sprintf("extension %q failed: %v", e.step, e.err) }
+func (e *stepError) Error() string { return fmt.Sprintf("step %q failed: %v", e.step, e.err) }
 func (e *stepError) Unwrap() error { return e.err }
 
 // batchError is the failure of a change that several steps made together.

@@ -206,7 +206,7 @@ var _ = Describe("The spans of a call", func() {
 			Expect(spans[name].text).To(ContainSubstring(text))
 			Expect(spans[name].attributes).To(And(HaveKeyWithValue("error.type", kind), HaveKeyWithValue("eirinix.decision", "failed")))
 		}
-		Expect(h.logs.with("extension failed")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+		Expect(h.logs.with("step failed")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
 	},
 		Entry("with its text", func(context.Context) error { return errors.New("no quota") }, "?timeout=10s", "_OTHER", "no quota"),
 		Entry("that is a panic", func(context.Context) error { panic("out of range") }, "?timeout=10s", "panic", "out of range"),

@@ -119,7 +119,7 @@ var _ = Describe("A secret that the program repeats", func() {
 	})
 
 	It("goes from an error, even where that is cut off", func() {
-		const prefix = `extension "volumes" failed: `
+		const prefix = `step "volumes" failed: `
 		var before int
 		w := newWorld(func(context.Context, admission.Request) admission.Response {
 			return admission.Errored(http.StatusInternalServerError, errors.New(strings.Repeat("x", before)+marker))
