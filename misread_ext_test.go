@@ -75,7 +75,7 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		m := eirinix.NewManager(o)
 		for _, step := range []any{
 			validation("fails", admissionregistrationv1.Fail, eirinix.ModeDeny), validation("ignores", admissionregistrationv1.Ignore, eirinix.ModeDeny),
-			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn), breaks, typed,
+			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn), validation("shades", admissionregistrationv1.Fail, eirinix.ModeShadow), breaks, typed,
 		} {
 			Expect(m.AddExtension(step)).To(Succeed())
 		}
@@ -100,12 +100,16 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		Expect(c.Create(ctx, shop("c", "warns", "1x"))).To(Succeed())
 		Expect(warnings.take()).To(ConsistOf(ContainSubstring(`step "warns" would deny this: tills[1].limits.cpu cannot be read`)))
 
+		Expect(c.Create(ctx, shop("e", "shades", "1x"))).To(Succeed())
+		Eventually(func() map[string]float64 { return decisionsOf("shades") }).WithContext(ctx).WithTimeout(patience).
+			Should(And(HaveKeyWithValue("would_deny CREATE", 1.), Not(HaveKey("would_fail CREATE"))))
+
 		By("an object that an earlier step broke")
 		broken := c.Create(ctx, shop("d", "broken", "1"))
-		Expect(broken).To(And(Satisfy(apierrors.IsInternalError), MatchError(MatchRegexp(`failed calling webhook .*extension .*typed.* failed: the object cannot be read`))))
+		Expect(broken).To(And(Satisfy(apierrors.IsInternalError), MatchError(MatchRegexp(`failed calling webhook .*step .*typed.* failed: the object cannot be read`))))
 
 		By("an old object")
 		old := c.Patch(ctx, shop("b", "fails", "1"), client.Merge)
-		Expect(old).To(And(Satisfy(apierrors.IsInternalError), MatchError(MatchRegexp(`failed calling webhook .*extension .*fails.* failed: the object cannot be read`))))
+		Expect(old).To(And(Satisfy(apierrors.IsInternalError), MatchError(MatchRegexp(`failed calling webhook .*step .*fails.* failed: the object cannot be read`))))
 	}, SpecTimeout(3*patience))
 })

@@ -311,7 +311,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	}
 	step := admit.Step{
 		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,
-		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Mode: servedModes[registered.Mode],
+		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Shadow: registered.Shadow, Mode: servedModes[registered.Mode],
 	}
 	if d.extension != nil {
 		step.Handle, step.Pods = m.classic(d.extension), &m.pods

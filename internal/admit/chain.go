@@ -62,7 +62,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 		if s.New != nil {
 			made = reflect.TypeOf(s.New())
 		}
-		served.strict, served.types = append(served.strict, !s.Ignore), append(served.types, made)
+		served.strict, served.types = append(served.strict, !s.Ignore || s.Shadow), append(served.types, made)
 		served.perform = append(served.perform, s.performer())
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.stepMetrics[i].within(cmp.Or(s.Timeout, s.Share))

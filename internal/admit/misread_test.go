@@ -110,6 +110,13 @@ var _ = Describe("An object that does not decode", func() {
 				Entry("Shadow", admit.ModeShadow, "would_fail"),
 			)
 
+			It("would be denied by a shadow whose author wrote Fail", func() {
+				s := ignoring(in(admit.ModeShadow, step("typed")))
+				s.Shadow = true
+				_, h := serve(only(s), carrying(typo))
+				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
+			})
+
 			It("because an earlier step broke it, is a failure", func() {
 				r, h := serve(admit.Chain{Steps: []admit.Step{breaks, step("typed")}})
 				Expect(r.Status).To(Equal(http.StatusInternalServerError))

@@ -28,6 +28,7 @@ type Step struct {
 	Name    string
 	Mode    Mode          // the zero Mode is ModeDeny; without meaning if Choose is set
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
+	Shadow  bool          // Ignore is set only because it is registered as a shadow; its author wrote Fail
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Share   time.Duration // of the call's time, which steps without a Timeout share; for the metrics
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
