@@ -15,6 +15,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -105,5 +106,23 @@ var _ = Describe("A step that is played", func() {
 		Expect(p.Wants(request())).To(BeTrue())
 		Expect(p.Wants(request(func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }))).To(BeFalse())
 		Expect(admit.NewPlayer(refuse, logr.Discard()).Wants(request())).To(BeTrue(), "a nil Matcher matches every request")
+	})
+
+	It("does not want an object that a controller of Kubernetes can have made, if the step leaves it alone", func() {
+		matcher, err := admit.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+		}}, nil, nil)
+		Expect(err).NotTo(HaveOccurred())
+		set := request(func(r *admissionv1.AdmissionRequest) {
+			r.Resource = metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+			r.Object.Raw = []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","controller":true}]}}`)
+		})
+		s := refuse
+		s.Matcher = matcher
+		Expect(admit.NewPlayer(s, logr.Discard()).Wants(set)).To(BeTrue())
+		matcher.Leave(false)
+		Expect(admit.NewPlayer(s, logr.Discard()).Wants(set)).To(BeFalse())
+		Expect(admit.NewPlayer(s, logr.Discard()).Wants(request())).To(BeTrue())
 	})
 })
