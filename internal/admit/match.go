@@ -289,8 +289,8 @@ func lists[T string | []byte](values []string, value T) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return v == string(value) })
 }
 
-// made holds the owners, as group/Kind, of the objects that a controller of Kubernetes makes and compares.
-var made = map[metav1.GroupResource][]string{
+// ownersOf holds the owners, as group/Kind, of the objects that a controller of Kubernetes makes and compares.
+var ownersOf = map[metav1.GroupResource][]string{
 	{Group: "apps", Resource: "replicasets"}:                {"apps/Deployment"},
 	{Group: "apps", Resource: "controllerrevisions"}:        {"apps/StatefulSet", "apps/DaemonSet"},
 	{Group: "discovery.k8s.io", Resource: "endpointslices"}: {"/Service", "/Endpoints"},
@@ -315,19 +315,20 @@ func (m *Matcher) leaves(rev *review) bool {
 	}
 	kind := metav1.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}
 	if c := cursorOf(raw); kind.Resource == "pods" && kind.Group == "" && c.Member("metadata") && c.Member("annotations") && c.Member(corev1.MirrorPodAnnotationKey) {
-		rev.parseUser()
-		return strings.HasPrefix(req.UserInfo.Username, "system:node:")
+		if rev.parseUser(); strings.HasPrefix(req.UserInfo.Username, "system:node:") {
+			return true
+		}
 	}
-	if m.leavesOwned {
+	owners := ownersOf[kind]
+	switch {
+	case m.leavesOwned:
 		return controllerOf(raw) != ""
-	}
-	owners := made[kind]
-	if len(owners) == 0 || !slices.Contains(owners, controllerOf(raw)) {
+	case len(owners) == 0 || !slices.Contains(owners, controllerOf(raw)):
 		return false
 	}
 	rev.parseUser()
 	return isController(req.UserInfo.Username) || req.Operation == admissionv1.Update &&
-		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(essence(req.OldObject.Raw), essence(raw))
+		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(membersBut(req.OldObject.Raw, "metadata", "status"), membersBut(raw, "metadata", "status"))
 }
 
 // kubeControllers is the user of all controllers of Kubernetes that have no accounts of their own.
@@ -372,9 +373,7 @@ func controllerOf(raw []byte) (owner string) {
 	return owner
 }
 
-// essence returns what an object is, in a form to compare: its text without metadata, status and the number of replicas.
-func essence(raw []byte) []byte { return membersBut(raw, "metadata", "status") }
-
+// membersBut returns an object's text, in a form to compare, without some members and its spec's number of replicas.
 func membersBut(raw []byte, without ...string) (text []byte) {
 	c := cursorOf(raw)
 	for more := c.Enter('{'); more; more = c.More('{') {

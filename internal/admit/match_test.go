@@ -433,6 +433,7 @@ var _ = Describe("An object that another program maintains", func() {
 		for _, request := range []string{"CREATE apps/v1/replicasets cf", "UPDATE batch/v1/jobs cf", "CREATE core/v1/pods cf", "CREATE shop.example.org/v1/shops cf"} {
 			Expect(skip.leaves(review(request, tenant, owners(custom)))).To(BeTrue(), request)
 			Expect(skip.leaves(review(request, tenant, owners(related)))).To(BeFalse(), request)
+			Expect(skip.leaves(review(request, tenant, `"annotations":{"kubernetes.io/config.mirror":"hash"},`+owners(custom)))).To(BeTrue(), request)
 		}
 	})
 
