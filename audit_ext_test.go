@@ -361,7 +361,7 @@ var _ = Describe("An audit", Label("api-server"), func() {
 			checks("here", settings(eirinix.Settings{}), own),
 			checks("there", settings(eirinix.Settings{Namespaces: ofTeam}), own),
 			checks("web", settings(eirinix.Settings{Namespaces: ofTeam, Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}), own),
-			eirinix.Mutation[*corev1.ConfigMap]{ID: "unowned", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") }},
+			eirinix.Mutation[*corev1.ConfigMap]{ID: "unowned", Settings: eirinix.Settings{Owned: eirinix.OwnedSkip}, Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") }},
 			eirinix.Validation[*corev1.Namespace]{
 				ID: "namespaces", Settings: eirinix.Settings{Namespaces: ofTeam},
 				Update: func(context.Context, *eirinix.Call, *corev1.Namespace, *corev1.Namespace) error {

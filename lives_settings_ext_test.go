@@ -14,6 +14,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // entry returns a row of a setting that each life shows in the entries, if it shows them at all.
@@ -127,6 +128,23 @@ var settingsRows = map[string]row{
 		settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"lives": s.namespace}}
 	}, func(s *scene) OmegaMatcher { return HaveField("NamespaceSelector.MatchExpressions", HaveLen(1)) }).with(func(r *row) {
 		r.set = func(_ *scene, o *eirinix.ManagerOptions) { o.Namespace = "" }
+	}),
+	"Owned": entries(func(_ *scene, step string, s *eirinix.Settings) {
+		if step == "team" { // only mutating steps leave objects alone
+			s.Owned = eirinix.OwnedSkip
+		}
+	}, func(_ SpecContext, s *scene) {
+		Expect(s.logged()).To(ContainSubstring("leavesAlone:whatever has a controller"))
+	}).with(func(r *row) {
+		r.prepare = func(ctx SpecContext, s *scene) {
+			pod := NewPod("owned", nil)
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "old", UID: "u", Controller: new(true)}}
+			Must(createPod(ctx, s.workloads, pod))
+		}
+		r.Offline = inNoEntry
+		r.Audit = effect(func(_ SpecContext, s *scene) {
+			Expect(s.findings).To(And(ContainElement(HaveField("Step", "team")), Not(ContainElement(HaveField("Name", "owned")))))
+		})
 	}),
 	"Mode": entries(func(_ *scene, _ string, s *eirinix.Settings) { s.Mode = eirinix.ModeShadow }, ignored).with(func(r *row) {
 		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Mode", eirinix.ModeShadow) })

@@ -158,7 +158,7 @@ var promises = map[string][]promise{
 		{"| the rest of a review |", malformed, "is refused for the size of its other members"},
 		{"| an answer |", malformed, "bounds the time to read and to answer"},
 		{"| a header, connections |", "internal/serving/connections_test.go", "64 KiB are not"},
-		{"closes the one that waits longest", "internal/serving/connections_test.go", "that wait for their first request make room, the oldest first"},
+		{"closes the one whose request has been arriving longest", "internal/serving/connections_test.go", "whose request has not arrived whole make room, the oldest first"},
 		{"These bounds keep a program within the memory limit", "bench/section_hostile.go", "memory"},
 	},
 	"audit.md": {
