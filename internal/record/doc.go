@@ -27,8 +27,8 @@
 // one: long ones, those with several lines, JSON and gzip, also in base64.
 //
 // A value that was removed from a call is replaced in the other strings of the call, too. It is found as it is, without
-// the space around it, escaped as in JSON and in URLs, in base64 (also with other text, and twice), and as fmt prints
-// its bytes. The names of members stay, except in labels, annotations and managed fields. So do names, uids,
+// the space around it, escaped as in JSON and in URLs, in base64 (also with other text, and twice), in hexadecimal and
+// as a list of bytes. The names of members stay, except in labels, annotations and managed fields. So do names, uids,
 // kinds, versions and times of objects, and the resource and the operation of the request.
 //
 // If anything was redacted, a new patch is made between the redacted objects. So it applies to the recorded object as
@@ -40,5 +40,5 @@
 //   - secret values in other kinds (an environment variable, a ConfigMap), in a call that holds them nowhere else
 //   - values of fewer than seven bytes, and parts of values, also where two values overlap
 //   - parts of a Secret that Read.Keep has moved into its metadata
-//   - values as the names of members, and in other encodings, such as hexadecimal or a hash
+//   - values as the names of members, and in other encodings, such as a hash
 package record

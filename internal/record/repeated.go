@@ -6,6 +6,7 @@ package record
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -42,7 +43,12 @@ func newScrubber(values []string) *scrubber {
 			} {
 				pairs = append(pairs, [2]string{spelt, Placeholder})
 			}
-			pairs = append(pairs, [2]string{printed(plain), printed(Placeholder)})
+			inHex := hex.EncodeToString([]byte(plain))
+			hexPlaceholder := hex.EncodeToString([]byte(Placeholder)) // it has no letters
+			pairs = append(pairs, [2]string{inHex, hexPlaceholder}, [2]string{strings.ToUpper(inHex), hexPlaceholder})
+			for _, between := range []string{" ", ",", ", "} { // as fmt, JSON and other languages write lists of bytes
+				pairs = append(pairs, [2]string{asBytes(plain, between), asBytes(Placeholder, between)})
+			}
 		}
 	}
 	if len(pairs) == 0 {
@@ -60,8 +66,10 @@ func newScrubber(values []string) *scrubber {
 
 func unquoted(inJSON []byte) string { return string(inJSON[1 : len(inJSON)-1]) }
 
-// printed returns a text as fmt prints the bytes of a Secret's data.
-func printed(plain string) string { return strings.Trim(fmt.Sprint([]byte(plain)), "[]") }
+// asBytes returns a text as a list of its bytes.
+func asBytes(plain, between string) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint([]byte(plain)), "[]"), " ", between)
+}
 
 // text returns a text without the values.
 func (s *scrubber) text(text string) string {
@@ -160,6 +168,9 @@ func (s *scrubber) value(v any, member string, freeNames bool) any {
 	case string:
 		return s.text(v)
 	case []any:
+		if clean := s.bytes(v); clean != nil {
+			return clean
+		}
 		for i := range v {
 			v[i] = s.value(v[i], member, freeNames)
 		}
@@ -178,4 +189,19 @@ func (s *scrubber) value(v any, member string, freeNames bool) any {
 		}
 	}
 	return v
+}
+
+// bytes returns a list of numbers without the values that are in it as bytes; nil if there are none.
+func (s *scrubber) bytes(list []any) (clean []any) {
+	if len(list) < leastValue {
+		return nil
+	}
+	if _, isNumber := list[0].(json.Number); !isNumber {
+		return nil
+	}
+	text, _ := encode(list) // a tree can always be encoded
+	if changed := s.text(string(text)); changed != string(text) {
+		_ = decode([]byte(changed), &clean)
+	}
+	return clean
 }

@@ -41,6 +41,7 @@ var _ = Describe("A secret that the rest of the request repeats", func() {
 			`"managedFields":[{"manager":"redacted","fieldsV1":{"f:metadata":{"f:labels":{"f:redacted":{}}}}}]`),
 		Entry("an owner", holder(`,"ownerReferences":[{"name":"`+marker+`"}]`, ""), `"ownerReferences":[{"name":"redacted"}]`),
 		Entry("another member", holder("", `,"type":"`+marker+`"`), `"type":"redacted"`),
+		Entry("a list of bytes", review(`{"kind":"List","items":[`+embedded+`],"more":[[1, 109, 52, 114, 107, 51, 114, 45, 104, 117, 110, 116, 101, 114, 50]]}`), `"more":[[1,114,101,100,97,99,116,101,100]]`),
 		Entry("deep below", review(`{"kind":"List","items":[`+embedded+`],"more":{"password":[["`+marker+`"],1.50]}}`), `"more":{"password":[["redacted"],1.50]}`),
 		Entry("binaryData and data of a ConfigMap beside it", review(`{"kind":"List","items":[`+embedded+`,{"kind":"ConfigMap","data":{"a":"x `+marker+`"},"binaryData":{"b":"`+base64.StdEncoding.EncodeToString([]byte("user:"+marker))+`"}}]}`),
 			`"binaryData":{"b":"`+withUser+`"},"data":{"a":"x redacted"}`),

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ var forms = map[string]func(string) string{
 	"in base64":         func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
 	"in base64 of URLs": func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
 	"in a header":       func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+s)) },
+	"in hexadecimal":    func(s string) string { return hex.EncodeToString([]byte(s)) },
 	"as bytes":          func(s string) string { return fmt.Sprint([]byte(s)) },
 }
 

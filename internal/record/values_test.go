@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,14 @@ const withUser = "dXNlcjpyZWRhY3RlZA=="
 // inLines is a text with a line break in its middle.
 func inLines(s string) string { return s[:len(s)/2] + "\n" + s[len(s)/2:] }
 
+// numbers are the bytes of a text, as an array of JSON.
+func numbers(s string) (all []any) {
+	for _, b := range []byte(s) {
+		all = append(all, b)
+	}
+	return all
+}
+
 var _ = Describe("A secret that the program repeats", func() {
 	replay := func(body, answer string) (record.Recorded, string) {
 		GinkgoHelper()
@@ -72,7 +81,12 @@ var _ = Describe("A secret that the program repeats", func() {
 		Entry("in the query of a URL", secretOf("a b/"+marker+"&+%"), op("add", "/a", "https://x/?p="+url.QueryEscape("a b/"+marker+"&+%")+"&q=1%20"), `{"op":"add","path":"/a","value":"https://x/?p=redacted&q=1%20"}`),
 		Entry("in the path of a URL", secretOf("a b/"+marker+"&+%"), op("add", "/a", "https://x/"+url.PathEscape("a b/"+marker+"&+%")+"/1%20"), `{"op":"add","path":"/a","value":"https://x/redacted/1%20"}`),
 		Entry("as the password of a URL", secretOf("p/:@"+marker), op("add", "/a", (&url.URL{Scheme: "db", User: url.UserPassword("u", "p/:@"+marker), Host: "h"}).String()), `{"op":"add","path":"/a","value":"db://u:redacted@h"}`),
+		Entry("in hexadecimal", secretOf(marker), op("add", "/a", fmt.Sprintf("0x%x, %X", marker, marker)), `{"op":"add","path":"/a","value":"0x7265646163746564, 7265646163746564"}`),
+		Entry("in hexadecimal with more", secretOf(marker), op("add", "/a", hex.EncodeToString([]byte("user:"+marker))), `{"op":"add","path":"/a","value":"757365723a7265646163746564"}`),
 		Entry("as bytes that are printed", secretOf(marker), op("add", "/a", fmt.Sprintf("x %v 7", []byte("u:"+marker))), `{"op":"add","path":"/a","value":"x [117 58 114 101 100 97 99 116 101 100] 7"}`),
+		Entry("as bytes in JSON in a text", secretOf(marker), op("add", "/a", strings.ReplaceAll(fmt.Sprint([]byte(marker)), " ", ",")), `{"op":"add","path":"/a","value":"[114,101,100,97,99,116,101,100]"}`),
+		Entry("as bytes in JSON", secretOf(marker), op("add", "/a", []any{1000, numbers(marker), map[string]any{"b": numbers("u:" + marker)}}),
+			`{"op":"add","path":"/a","value":[1000,[114,101,100,97,99,116,101,100],{"b":[117,58,114,101,100,97,99,116,101,100]}]}`),
 		Entry("in the middle", secretOf(marker), op("add", "/a", "db://user:"+marker+"@host,"+marker), `{"op":"add","path":"/a","value":"db://user:redacted@host,redacted"}`),
 		Entry("without the line's end", secretOf(marker+"\n"), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
 		Entry("in JSON", secretOf("\"<\n"+marker+"\""), op("add", "/a", `{"x":"\"<\n`+marker+`\""}`), `{"op":"add","path":"/a","value":"{\"x\":\"redacted\"}"}`),
@@ -105,7 +119,7 @@ var _ = Describe("A secret that the program repeats", func() {
 
 	It("goes from warnings, errors and audit annotations in other spellings, too", func() {
 		for _, spelt := range []string{
-			url.QueryEscape("p/@" + marker), fmt.Sprint([]byte("p/@" + marker)),
+			url.QueryEscape("p/@" + marker), hex.EncodeToString([]byte("p/@" + marker)), fmt.Sprint([]byte("p/@" + marker)),
 			"Basic " + base64.StdEncoding.EncodeToString([]byte("user:p/@"+marker)), base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte("user:p/@" + marker)))),
 		} {
 			_, text := replay(secretOf("p/@"+marker), answerSaying(`,"warnings":["it is `+spelt+`"],"auditAnnotations":{"a":"it is `+spelt+`"}`))
@@ -158,6 +172,7 @@ var _ = Describe("A secret that the program repeats", func() {
 		Expect(got.Redacted).To(ConsistOf("request.object.items[0].data", "response.patch (made anew)"))
 	},
 		Entry("a short value", "short", op("add", "/a", "short")),
+		Entry("a short value in hexadecimal", "true", op("add", "/a", "74727565")),
 		Entry("the name of an operation", "replace", op("replace", "/kind", "Pod")),
 		Entry("names that the request has", "metadata", op("add", "/metadata/labels", map[string]any{"a": "b"})),
 		Entry("names of the review", "warnings", op("add", "/a", 1)),
