@@ -32,7 +32,7 @@ var settingChanges = map[string]change{
 }
 
 // unregistered are the settings that write nothing to a webhook.
-var unregistered = []string{"Mode", "FixedMode", "ReadsUser"}
+var unregistered = []string{"Owned", "Mode", "FixedMode", "ReadsUser"}
 
 var _ = Describe("The fields of the API's webhooks", func() {
 	full := func(changes ...change) []webhookconf.Entry {
