@@ -192,7 +192,7 @@ var _ = Describe("A drill", func() {
 		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
 		found := diagnose(ctx, p.manager(false), diagnosis.BlocksItself)
 		Expect(found.Severity).To(Equal(diagnosis.Warning), "it was asked for")
-		Expect(found.Remedy).To(HavePrefix("leave Namespace " + p.name + " out in Settings.Namespaces of extension limits, or except this program's pods with Settings.Conditions"))
+		Expect(found.Remedy).To(HavePrefix("leave Namespace " + p.name + " out in Settings.Namespaces of step limits, or except this program's pods with Settings.Conditions"))
 		p.settings.ClusterCritical = false
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
 		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
