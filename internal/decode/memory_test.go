@@ -74,7 +74,8 @@ func readSlow(d *decoder, obj any) (err error) {
 	return err
 }
 
-var _ = Describe("The memory of an object", Serial, func() {
+// The race detector makes objects larger, so these specs run without it.
+var _ = Describe("The memory of an object", Serial, Label("sequential"), func() {
 	tree, pod, crd := func() any { return new(map[string]any) }, func() any { return new(corev1.Pod) }, func() any { return new(apiextensionsv1.CustomResourceDefinition) }
 	configMap := func() any { return new(corev1.ConfigMap) }
 
