@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -160,17 +161,17 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	}, SpecTimeout(2*patience))
 
 	It("has a server of ours serve with its TLSOpts, and at its address", func(ctx SpecContext) {
-		server, inherited := webhook.Options{Host: "127.0.0.1", Port: int(FreePort())}, false
+		server, inherited := webhook.Options{Host: "127.0.0.1", Port: int(FreePort())}, &atomic.Bool{}
 		server.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
 		options.KubeManager, options.ListenAddress = kubeManager(webhook.NewServer(server)), ""
-		options.TLS = func(c *tls.Config) { inherited = c.MinVersion == tls.VersionTLS13 }
+		options.TLS = func(c *tls.Config) { inherited.Store(c.MinVersion == tls.VersionTLS13) }
 		m := add(options, addEnv{})
 		other := options
 		other.OperatorFingerprint, other.ListenAddress = other.OperatorFingerprint+"-other", "127.0.0.1:0"
 		beside := add(other, handleFunc{name: "other", handle: addEnv{}.Handle})
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(inherited).To(BeTrue(), "TLS is applied to the result")
+		Expect(inherited.Load()).To(BeTrue(), "TLS is applied to the result")
 		Expect(m.Addr().String()).To(Equal(fmt.Sprint("127.0.0.1:", server.Port)))
 		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).To(HavePrefix(fmt.Sprintf("https://127.0.0.1:%d/", server.Port)))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())

@@ -209,7 +209,8 @@ type ManagerOptions struct {
 
 	// TLS changes the TLS configuration of the webhook's port, which has MinVersion TLS 1.2 and NextProtos http/1.1, and to
 	// which the TLSOpts of a KubeManager's webhook server were applied before. Validate tries it, and returns an error for what
-	// it must leave alone: versions below TLS 1.2, certificates, ClientAuth, ClientCAs and GetConfigForClient.
+	// it must leave alone: versions below TLS 1.2, certificates, ClientAuth, ClientCAs and GetConfigForClient. TLS and TLSOpts
+	// are called several times, and by several Managers at once.
 	TLS func(*tls.Config)
 
 	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or

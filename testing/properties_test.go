@@ -353,7 +353,7 @@ var _ = Describe("The properties", func() {
 				}
 				return nil
 			},
-		})
+		}, func(o *eirinixtest.HarnessOptions) { o.CheckTime = time.Hour }) // a busy machine takes long
 		h.CheckProperties(example())
 	})
 
