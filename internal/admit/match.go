@@ -315,7 +315,7 @@ func (m *Matcher) leaves(rev *review) bool {
 	}
 	kind := metav1.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}
 	if c := cursorOf(raw); kind.Resource == "pods" && kind.Group == "" && c.Member("metadata") && c.Member("annotations") && c.Member(corev1.MirrorPodAnnotationKey) {
-		if rev.parseUser(); strings.HasPrefix(req.UserInfo.Username, "system:node:") {
+		if rev.parseUser(); strings.HasPrefix(req.UserInfo.Username, kubelets) {
 			return true
 		}
 	}
@@ -331,8 +331,9 @@ func (m *Matcher) leaves(rev *review) bool {
 		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(membersBut(req.OldObject.Raw, "metadata", "status"), membersBut(raw, "metadata", "status"))
 }
 
-// kubeControllers is the user of all controllers of Kubernetes that have no accounts of their own.
-const kubeControllers = "system:kube-controller-manager"
+// kubeControllers is the user of all controllers of Kubernetes that have no accounts of their own, and kubelets is how the
+// names of kubelets begin.
+const kubeControllers, kubelets = "system:kube-controller-manager", "system:node:"
 
 func isController(user string) bool {
 	account, own := strings.CutPrefix(user, "system:serviceaccount:kube-system:")

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -47,11 +48,14 @@ type Verdict struct {
 }
 
 // Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
-// alone. What can be of a controller of Kubernetes counts as that.
+// alone. What can be of a controller of Kubernetes, or of a kubelet, counts as that.
 func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
 	m, rev := p.chain.Steps[0].Matcher, &review{request: *req}
-	rev.request.UserInfo.Username = kubeControllers
-	return m.Matches(req) && !m.leaves(rev)
+	left := slices.ContainsFunc([]string{kubeControllers, kubelets}, func(maker string) bool {
+		rev.request.UserInfo.Username = maker
+		return m.leaves(rev)
+	})
+	return m.Matches(req) && !left
 }
 
 // Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,

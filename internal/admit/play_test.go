@@ -108,7 +108,7 @@ var _ = Describe("A step that is played", func() {
 		Expect(admit.NewPlayer(refuse, logr.Discard()).Wants(request())).To(BeTrue(), "a nil Matcher matches every request")
 	})
 
-	It("does not want an object that a controller of Kubernetes can have made, if the step leaves it alone", func() {
+	It("does not want an object that a controller of Kubernetes, or a kubelet, can have made, if the step leaves it alone", func() {
 		matcher, err := admit.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
@@ -124,5 +124,8 @@ var _ = Describe("A step that is played", func() {
 		matcher.Leave(false)
 		Expect(admit.NewPlayer(s, logr.Discard()).Wants(set)).To(BeFalse())
 		Expect(admit.NewPlayer(s, logr.Discard()).Wants(request())).To(BeTrue())
+		Expect(admit.NewPlayer(s, logr.Discard()).Wants(request(func(r *admissionv1.AdmissionRequest) {
+			r.Object.Raw = []byte(`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"hash"}}}`)
+		}))).To(BeFalse(), "the mirror of a static pod")
 	})
 })
