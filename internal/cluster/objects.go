@@ -37,9 +37,10 @@ const (
 	// two attempts to watch, before jitter.
 	firstPoll, lastPoll = time.Second, 30 * time.Second
 
-	// lasted is how long a watch lasts that worked. The next one begins at a random moment within spreadWatches: when an
-	// API server ends, all its watches are cut at once, in all replicas.
-	lasted, spreadWatches = time.Minute, 3 * time.Second
+	// lasted is how long a watch lasts that worked. If it ended as agreed, up to early before its time, the next one begins
+	// at once, else at a random moment within spreadWatches: when an API server ends, all its watches are cut at once, in all
+	// replicas.
+	lasted, early, spreadWatches = time.Minute, 5 * time.Second, 3 * time.Second
 
 	// shortest is the agreed time of a watch in seconds, to which up to the same is added at random.
 	shortest = 300
@@ -233,7 +234,8 @@ type follower struct {
 func (f follower) run(ctx context.Context) error {
 	delays := wait.Backoff(firstPoll, lastPoll)
 	for {
-		began, err := f.watch(ctx)
+		agreed := shortest + rand.Int64N(shortest)
+		began, err := f.watch(ctx, agreed)
 		switch {
 		case ctx.Err() != nil, apierrors.IsForbidden(err):
 			return err
@@ -241,18 +243,22 @@ func (f follower) run(ctx context.Context) error {
 			f.failed(err)
 		}
 		pause := delays()
-		if !began.IsZero() && time.Since(began) > lasted {
+		switch known := time.Since(began); {
+		case began.IsZero() || known <= lasted:
+		case err == nil && known > time.Duration(agreed)*time.Second-early:
+			delays, pause = wait.Backoff(firstPoll, lastPoll), 0
+		default:
 			delays, pause = wait.Backoff(firstPoll, lastPoll), rand.N(spreadWatches)
 		}
 		_ = wait.Sleep(ctx, pause)
 	}
 }
 
-// watch follows the objects from their latest state on. When the watch has ended, it returns the time since which they
+// watch follows the objects from their latest state on, for that many seconds. When the watch has ended, it returns the time since which they
 // were known, and the reason if the watch failed.
-func (f follower) watch(ctx context.Context) (known time.Time, err error) {
+func (f follower) watch(ctx context.Context, seconds int64) (known time.Time, err error) {
 	options := metav1.ListOptions{
-		FieldSelector: f.only, TimeoutSeconds: new(shortest + rand.Int64N(shortest)), AllowWatchBookmarks: true,
+		FieldSelector: f.only, TimeoutSeconds: &seconds, AllowWatchBookmarks: true,
 		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
 	events, err := f.at.Watch(ctx, options)

@@ -351,6 +351,32 @@ func TestWatchesThatAreCutTogetherBeginAnewAtRandom(t *testing.T) {
 	})
 }
 
+func TestAWatchThatEndsAsAgreedBeginsAnewAtOnce(t *testing.T) {
+	following(t, "get list watch", all, []string{"cf"}, func(g Gomega, _ context.Context, p *followed) {
+		var latest atomic.Int64
+		p.answers(func(r *http.Request) (*http.Response, error) {
+			if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil {
+				n := latest.Add(1)
+				time.AfterFunc(time.Duration(seconds)*time.Second, func() {
+					if latest.Load() == n {
+						p.shelf.hangUp()
+					}
+				})
+			}
+			return p.shelf.answer(r)
+		})
+		settle(4 * time.Minute)
+		began := time.Now()
+		p.shelf.hangUp()
+		settle(time.Hour)
+		watches := p.since(began)
+		g.Expect(len(watches)).To(BeNumerically(">", 5))
+		for i := range watches[1:] {
+			g.Expect(watches[i+1].at.Sub(watches[i].at)%time.Second).To(BeZero(), "a watch lasts whole seconds, and nothing is between two")
+		}
+	})
+}
+
 func TestObjectsOfOneNameInTwoNamespaces(t *testing.T) {
 	following(t, "get list watch", all, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
