@@ -128,10 +128,10 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 
 		By("changing it as a user")
 		set := setsOf(ctx, namespace)[0]
-		set.Labels["team"] = "a"
+		set.Labels["team"], set.ResourceVersion = "a", "" // the controller writes it meanwhile
 		set = *Must(clients.AppsV1().ReplicaSets(namespace).Update(ctx, &set, metav1.UpdateOptions{DryRun: dryRun}))
 		Expect(set.Spec.Template.Labels).NotTo(HaveKey(seenLabel), "labels alone")
-		set.Spec.Template.Spec.Containers[0].Image = "registry.example.org/evil:1"
+		set.Spec.Template.Spec.Containers[0].Image, set.ResourceVersion = "registry.example.org/evil:1", ""
 		set = *Must(clients.AppsV1().ReplicaSets(namespace).Update(ctx, &set, metav1.UpdateOptions{DryRun: dryRun}))
 		Expect(set.Spec.Template.Labels).To(HaveKey(seenLabel), "its template")
 	}, SpecTimeout(5*patience))
