@@ -77,9 +77,6 @@ type CSR struct {
 // Validate returns an error that describes every invalid field.
 func (c *CSR) Validate() error {
 	var errs []error
-	if c.Config == nil {
-		errs = append(errs, errors.New("it needs the Config of a connection"))
-	}
 	domain, path, found := strings.Cut(c.SignerName, "/")
 	switch {
 	case !found || domain == "" || path == "":
@@ -99,17 +96,11 @@ func (c *CSR) Validate() error {
 	if c.Lifetime != 0 && (c.Lifetime < minLifetime || c.Lifetime > math.MaxInt32*time.Second) {
 		errs = append(errs, fmt.Errorf("the Lifetime is %s; set it to at least %s, as the API demands, and less than 68 years, or leave it out", c.Lifetime, minLifetime))
 	}
-	if c.Retry < 0 {
-		errs = append(errs, fmt.Errorf("the Retry must not be negative; leave it out for %s", DefaultRetry))
-	}
-	return about(c, errors.Join(append(errs, checkPoll(c.Poll))...))
+	return about(c, errors.Join(errs...))
 }
 
 // Bundle implements Source.
 func (c *CSR) Bundle(ctx context.Context) ([]byte, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
 	bundle, err := c.readTrust(ctx)
 	if err == nil && bundle == nil {
 		err = errors.New("there is no CA certificate of the signer yet; TrustPEM or Trust must give it")
@@ -135,12 +126,9 @@ func (c *CSR) String() string { return "signer " + c.SignerName }
 
 // Run implements Source.
 func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
 	client, err := certificatesv1client.NewForConfig(c.Config)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c, err)
+		return about(c, err)
 	}
 	out := newFeed(c.Hosts, c.Now, deliver, waiting)
 	k := &requester{

@@ -236,20 +236,17 @@ func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
 }
 
 var _ = Describe("CSR without a cluster", func() {
-	It("refuses to run without its required fields, and names all of them", func(ctx SpecContext) {
-		r := newRecorder()
-		Expect((&certsource.CSR{}).Run(ctx, r.deliver, r.wait)).To(MatchError(And(
-			ContainSubstring("needs the Config"), ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
+	It("needs its required fields, and names all of them", func() {
+		Expect((&certsource.CSR{}).Validate()).To(MatchError(And(
+			ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
 		good := source(answering(nil), newAuthority())
 		Expect(good.Validate()).To(Succeed())
 		for message, change := range map[string]func(*certsource.CSR){
-			"to a domain and a path":       func(c *certsource.CSR) { c.SignerName = "signer" },
-			"use a signer of your own":     func(c *certsource.CSR) { c.SignerName = "kubernetes.io/kubelet-serving" },
-			"TrustPEM holds no readable":   func(c *certsource.CSR) { c.TrustPEM = []byte("x") },
-			"at least 10m0s":               func(c *certsource.CSR) { c.Lifetime = time.Minute },
-			"less than 68 years":           func(c *certsource.CSR) { c.Lifetime = 100 * 365 * day },
-			"Retry must not be negative":   func(c *certsource.CSR) { c.Retry = -1 },
-			"Poll of a certificate source": func(c *certsource.CSR) { c.Poll = -1 },
+			"to a domain and a path":     func(c *certsource.CSR) { c.SignerName = "signer" },
+			"use a signer of your own":   func(c *certsource.CSR) { c.SignerName = "kubernetes.io/kubelet-serving" },
+			"TrustPEM holds no readable": func(c *certsource.CSR) { c.TrustPEM = []byte("x") },
+			"at least 10m0s":             func(c *certsource.CSR) { c.Lifetime = time.Minute },
+			"less than 68 years":         func(c *certsource.CSR) { c.Lifetime = 100 * 365 * day },
 		} {
 			c := *good
 			change(&c)

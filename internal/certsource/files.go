@@ -47,17 +47,12 @@ func (f *Files) Validate() error {
 	if f.Dir == "" && !(filepath.IsAbs(f.Cert) && filepath.IsAbs(f.Key) && filepath.IsAbs(f.CA)) {
 		return errors.New("certificate files need Dir, the folder that holds them")
 	}
-	if _, err := ca.ParseHosts(f.Hosts); err != nil {
-		return fmt.Errorf("certificate files: %w", err)
-	}
-	return checkPoll(f.Poll)
+	_, err := ca.ParseHosts(f.Hosts)
+	return about(f, err)
 }
 
 // Run implements Source.
 func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
-	if err := f.Validate(); err != nil {
-		return err
-	}
 	out := newFeed(f.Hosts, f.Now, deliver, waiting)
 	for ctx.Err() == nil {
 		t, err := f.read()
@@ -74,9 +69,6 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 
 // Bundle implements Source. It reads only the CA's file.
 func (f *Files) Bundle(context.Context) ([]byte, error) {
-	if err := f.Validate(); err != nil {
-		return nil, err
-	}
 	_, _, name := f.names()
 	t, err := f.readFile(name, caFile)
 	return bundleOf(f, t, err)
@@ -95,22 +87,17 @@ func (f *Files) names() (cert, key, ca string) {
 // read reads all files from the same version of the mount, if they are mounted.
 func (f *Files) read() (t texts, err error) {
 	link := filepath.Join(f.Dir, mountLink)
+	cert, key, ca := f.names()
+	var errs [3]error
 	for range rereads {
 		before, _ := os.Readlink(link) // an error results in "", both times
-		t, err = f.readOnce()
+		t.certificate, errs[0] = f.readFile(cert, "the serving certificate, and intermediate certificates behind it")
+		t.key, errs[1] = f.readFile(key, "the private key of the serving certificate")
+		t.ca, errs[2] = f.readFile(ca, caFile)
 		if after, _ := os.Readlink(link); after == before {
 			break
 		}
 	}
-	return t, err
-}
-
-func (f *Files) readOnce() (t texts, err error) {
-	cert, key, ca := f.names()
-	var errs [3]error
-	t.certificate, errs[0] = f.readFile(cert, "the serving certificate, and intermediate certificates behind it")
-	t.key, errs[1] = f.readFile(key, "the private key of the serving certificate")
-	t.ca, errs[2] = f.readFile(ca, caFile)
 	return t, errors.Join(errs[:]...)
 }
 

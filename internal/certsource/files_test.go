@@ -246,14 +246,13 @@ var _ = Describe("Files", func() {
 		Eventually(r.reason).Should(ContainSubstring("ca.crt is not a file"))
 	})
 
-	It("refuses to run without its required fields", func(ctx SpecContext) {
+	It("needs its required fields", func() {
 		for message, f := range map[string]*certsource.Files{
 			"need Dir":          {Hosts: hosts},
 			"at least one host": {Dir: dir},
 			"leave out the":     {Dir: dir, Hosts: []string{"https://x"}},
-			"Poll":              {Dir: dir, Hosts: hosts, Poll: -1},
 		} {
-			Expect(f.Run(ctx, r.deliver, r.wait)).To(MatchError(ContainSubstring(message)))
+			Expect(f.Validate()).To(MatchError(ContainSubstring(message)))
 		}
 	})
 })

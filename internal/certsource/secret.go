@@ -35,16 +35,11 @@ type Secret struct {
 
 // Validate returns an error that describes an invalid field.
 func (s *Secret) Validate() error {
-	if s.Config == nil {
-		return errors.New("a certificate Secret needs the Config of a connection")
-	}
 	if s.Namespace == "" || s.Name == "" {
 		return fmt.Errorf("a certificate Secret needs a Namespace and a Name, not %q", s.Namespace+"/"+s.Name)
 	}
-	if _, err := ca.ParseHosts(s.Hosts); err != nil {
-		return fmt.Errorf("%s: %w", s, err)
-	}
-	return checkPoll(s.Poll)
+	_, err := ca.ParseHosts(s.Hosts)
+	return about(s, err)
 }
 
 // String returns the Secret's namespace and name.
@@ -52,12 +47,9 @@ func (s *Secret) String() string { return "Secret " + s.Namespace + "/" + s.Name
 
 // Run implements Source.
 func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
-	if err := s.Validate(); err != nil {
-		return err
-	}
 	objects, err := cluster.NewObjects(s.Config, s.Log, cluster.Followed{Object: s.empty(), Needed: true})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s, err)
+		return about(s, err)
 	}
 	out := newFeed(s.Hosts, s.Now, deliver, waiting)
 	follow(ctx, objects, cmp.Or(s.Poll, DefaultPoll), func() bool {
@@ -79,9 +71,6 @@ func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(e
 
 // Bundle implements Source.
 func (s *Secret) Bundle(ctx context.Context) ([]byte, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
 	live, err := cluster.NewDirect(s.Config)
 	if err != nil {
 		return nil, about(s, err)

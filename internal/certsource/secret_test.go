@@ -313,16 +313,12 @@ var _ = Describe("Secret without a cluster", func() {
 		})),
 	)
 
-	It("refuses to run without its required fields", func(ctx SpecContext) {
-		r := newRecorder()
-		config := restConfig()
+	It("needs its required fields", func() {
 		for message, s := range map[string]*certsource.Secret{
-			"the Config of a connection": {Namespace: "cf", Name: "x", Hosts: hosts},
-			"a Namespace and a Name":     {Config: config, Name: "x", Hosts: hosts},
-			"at least one host":          {Config: config, Namespace: "cf", Name: "x"},
-			"Poll of a certificate so":   {Config: config, Namespace: "cf", Name: "x", Hosts: hosts, Poll: -1},
+			"a Namespace and a Name": {Name: "x", Hosts: hosts},
+			"at least one host":      {Namespace: "cf", Name: "x"},
 		} {
-			Expect(s.Run(ctx, r.deliver, r.wait)).To(MatchError(ContainSubstring(message)))
+			Expect(s.Validate()).To(MatchError(ContainSubstring(message)))
 		}
 	})
 })

@@ -54,7 +54,7 @@ func (s *Served) Run(ctx context.Context) {
 		s.Log.Info("waiting for a serving certificate"+meanwhile, "reason", why.Error())
 		s.Wake()
 	})
-	if err != nil { // an invalid field, which Validate reports earlier
+	if err != nil { // of the connection
 		s.Log.Error(err, "the certificate source cannot be used")
 	}
 }

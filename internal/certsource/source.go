@@ -11,7 +11,6 @@ package certsource
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -36,8 +35,8 @@ const DefaultPoll = 5 * time.Second
 
 // A Source delivers material.
 //
-// Run blocks until ctx ends and then returns nil. It returns an error, at once, only if a field of the source is
-// invalid. It must not be called concurrently. Both callbacks are called from Run's goroutine, so they should be quick.
+// Run blocks until ctx ends and then returns nil. It returns an error, at once, only if the connection cannot be used. It
+// needs valid fields. It must not be called concurrently. Both callbacks are called from Run's goroutine, so they should be quick.
 // Neither is called after Run has returned.
 //
 // The deliver callback receives every new material that Verify accepts. When a reason to wait is gone, it receives the
@@ -49,7 +48,7 @@ type Source interface {
 
 	// Bundle reads, once and now, the CAs that must be trusted for the certificates of this source, in PEM. It neither
 	// requests a certificate nor reads a key. It is for a program that registers webhooks and leaves serving to another
-	// one. The error describes the remedy.
+	// one. It needs valid fields. The error describes the remedy.
 	Bundle(ctx context.Context) ([]byte, error)
 
 	// Validate returns an error that describes an invalid field.
@@ -180,12 +179,4 @@ func about(s Source, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", s, err)
-}
-
-// checkPoll validates the Poll field of a source.
-func checkPoll(poll time.Duration) error {
-	if poll < 0 {
-		return errors.New("the Poll of a certificate source must not be negative; leave it out for " + DefaultPoll.String())
-	}
-	return nil
 }
