@@ -31,7 +31,7 @@ func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 			state.Generations = slices.DeleteFunc(state.Generations, func(g Generation) bool { return g.ID == id })
 		}
 		state.Handled = state.Request
-		state.settle(ca.Staged, s.now())
+		state.Phase, state.Since = ca.Staged, s.now()
 		return nil
 	})
 }
@@ -47,7 +47,7 @@ func (s *Store) Activate(ctx context.Context, from *State) (*State, error) {
 			return fmt.Errorf("the staged CA cannot be used: %w", err)
 		}
 		state.CurrentID, state.NextID = state.NextID, 0
-		state.settle(ca.Retaining, s.now())
+		state.Phase, state.Since = ca.Retaining, s.now()
 		return nil
 	})
 }
@@ -62,7 +62,7 @@ func (s *Store) Prune(ctx context.Context, from *State) (*State, error) {
 		kept := *current
 		kept.CrossSigned = nil // their issuers are no longer trusted
 		state.Generations, state.NextID = []Generation{kept}, 0
-		state.settle(ca.Steady, s.now())
+		state.Phase, state.Since = ca.Steady, s.now()
 		return nil
 	})
 }
@@ -86,11 +86,7 @@ func (s *Store) advance(ctx context.Context, from *State, reason string, change 
 		return nil, s.wrap(err)
 	}
 	written, err := s.write(ctx, secret, state, reason)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	written.Reason = reason
-	return written, nil
+	return written, s.wrap(err)
 }
 
 // mintNext appends a new CA with the certificate that the current one signs for it. The new CA signs nothing for the
@@ -120,9 +116,6 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	return nil
 }
 
-// settle starts a phase.
-func (s *State) settle(phase ca.Phase, now time.Time) { s.Phase, s.Since = phase, now }
-
 // retainOthers makes sure that CAs which a repair has kept are pruned in time, because outside a rotation nothing else
 // would prune them. Retention starts again if something was lost: another replica may have known less and registered
 // only that.
@@ -135,8 +128,8 @@ func (s *State) retainOthers(now time.Time, lost bool) {
 	}
 	switch {
 	case len(s.Generations) < 2:
-		s.settle(ca.Steady, now)
+		s.Phase, s.Since = ca.Steady, now
 	case lost || s.Phase != ca.Retaining:
-		s.settle(ca.Retaining, now)
+		s.Phase, s.Since = ca.Retaining, now
 	}
 }

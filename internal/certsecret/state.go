@@ -118,20 +118,10 @@ func (s *State) Current() (*ca.Authority, error) {
 	return g.Authority()
 }
 
-// Clone returns a deep copy.
+// Clone returns a copy with generations of its own. Both share the texts, which are replaced as a whole and never edited.
 func (s *State) Clone() *State {
 	c := *s
-	c.RegisteredBundle = slices.Clone(s.RegisteredBundle)
 	c.Generations = slices.Clone(s.Generations)
-	for i := range c.Generations {
-		g := &c.Generations[i]
-		g.CertificatePEM = slices.Clone(g.CertificatePEM)
-		g.PrivateKeyPEM = slices.Clone(g.PrivateKeyPEM)
-		g.CrossSigned = slices.Clone(g.CrossSigned)
-		for j := range g.CrossSigned {
-			g.CrossSigned[j].CertificatePEM = slices.Clone(g.CrossSigned[j].CertificatePEM)
-		}
-	}
 	return &c
 }
 

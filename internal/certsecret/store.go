@@ -273,18 +273,14 @@ func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State,
 		return found(f, secret), Adopted, nil
 	}
 	if f.authority == nil {
-		f.state.settle(ca.Steady, s.now())
+		f.state.Phase, f.state.Since = ca.Steady, s.now()
 		if err := s.mint(f.state); err != nil {
 			return nil, "", err
 		}
 	}
 	f.state.retainOthers(s.now(), !f.documented)
 	state, err := s.write(ctx, secret, f.state, f.reason)
-	if err != nil {
-		return nil, "", err
-	}
-	state.Reason = f.reason
-	return state, f.outcome, nil
+	return state, f.outcome, err
 }
 
 // putBack turns a finding into one that restores the known state, if the Secret lost it. A document with another,
@@ -292,10 +288,7 @@ func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State,
 // holds for another lineage, started by a replica that found no Secret. A replica that writes its own state back
 // continues from the higher of both counters. So the other one yields, and they agree.
 func (s *Store) putBack(f *finding, known *State) {
-	held, err := known.Current()
-	if err != nil {
-		return
-	}
+	held, _ := known.Current() // withUsableCA has checked it
 	same := f.authority != nil && f.authority.Certificate.Equal(held.Certificate)
 	otherLineage := known.Lineage != "" && f.state.Lineage != known.Lineage
 	behind := f.state.Counter < known.Counter
@@ -333,6 +326,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 		return nil, s.errImmutable(reason)
 	}
 	state = state.Clone()
+	state.Reason = reason
 	state.number()
 	state.forget(s.expired)
 	update := secret.DeepCopy()
