@@ -92,6 +92,15 @@ func EqualBundles(a, b []byte) bool {
 	return bytes.Equal(a, b) || (Contains(a, b) && Contains(b, a))
 }
 
+// Pool returns a pool of these certificates.
+func Pool(certificates ...*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range certificates {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
 // EncodeCertificate returns a certificate as one PEM block.
 func EncodeCertificate(certificate *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})

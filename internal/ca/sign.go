@@ -66,8 +66,7 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 // issued checks a new certificate as a client would. Name constraints and path lengths of a foreign authority thus fail
 // here and not at the first admission.
 func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) error {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.Certificate)
+	roots := Pool(a.Certificate)
 	for _, host := range names.All() {
 		_, err := leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -40,15 +41,11 @@ func (m Material) Verify(hosts []string, now time.Time) error {
 	if !roots.AppendCertsFromPEM(m.Bundle) { // the API server loads a caBundle in the same way
 		return errors.New("the CA bundle holds no readable certificate; it needs the one of the CA that issued the serving certificate")
 	}
-	intermediates := x509.NewCertPool()
-	for _, der := range m.Certificate.Certificate[1:] {
-		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			return fmt.Errorf("the certificate chain cannot be read: %w", err)
-		}
-		intermediates.AddCert(certificate)
+	intermediates, err := x509.ParseCertificates(slices.Concat(m.Certificate.Certificate[1:]...))
+	if err != nil {
+		return fmt.Errorf("the certificate chain cannot be read: %w", err)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: now}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: ca.Pool(intermediates...), CurrentTime: now}); err != nil {
 		return explain(leaf, err)
 	}
 	return nil

@@ -137,12 +137,8 @@ func (c *Clients) now() time.Time {
 // judge verifies a client's chain. Its first certificate is the client's own.
 func (t *trust) judge(chain []*x509.Certificate, names []string, now time.Time) *decision {
 	client := chain[0]
-	intermediates := x509.NewCertPool()
-	for _, certificate := range chain[1:] {
-		intermediates.AddCert(certificate)
-	}
 	chains, err := client.Verify(x509.VerifyOptions{
-		Roots: t.roots, Intermediates: intermediates, CurrentTime: now,
+		Roots: t.roots, Intermediates: ca.Pool(chain[1:]...), CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {

@@ -232,14 +232,6 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	if !roots.AppendCertsFromPEM(bundlePEM) { // the API server loads it the same way
 		return errors.New("the caBundle holds no readable certificate")
 	}
-	intermediates := x509.NewCertPool()
-	for _, der := range s.certificate.Certificate[1:] {
-		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			return fmt.Errorf("the served chain holds an unreadable certificate: %w", err)
-		}
-		intermediates.AddCert(certificate)
-	}
 	hosts, err := ca.ParseHosts(l.hosts)
 	if err != nil {
 		return err
@@ -247,7 +239,7 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.serverTime()))
 	for _, host := range hosts.All() {
 		_, err := s.certificate.Leaf.Verify(x509.VerifyOptions{
-			DNSName: host, Roots: roots, Intermediates: intermediates, CurrentTime: moment,
+			DNSName: host, Roots: roots, Intermediates: ca.Pool(s.authority.Chain...), CurrentTime: moment,
 		})
 		if err != nil {
 			return s.explain(host, err)
