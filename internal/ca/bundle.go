@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"iter"
+	"os"
 	"slices"
 	"time"
 )
@@ -90,6 +92,19 @@ func members(bundle []byte) map[string]bool {
 // EqualBundles reports whether two bundles hold the same certificates, regardless of order and encoding.
 func EqualBundles(a, b []byte) bool {
 	return bytes.Equal(a, b) || (Contains(a, b) && Contains(b, a))
+}
+
+// MaxFile limits the size of a file, in bytes. An object of the API cannot hold more.
+const MaxFile = 1 << 20
+
+// ReadFile reads up to one byte more than MaxFile, so that the caller detects a larger file.
+func ReadFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(file, MaxFile+1))
 }
 
 // Pool returns a pool of these certificates.

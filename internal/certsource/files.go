@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,9 +17,6 @@ import (
 )
 
 const (
-	// maxFile limits the size of a file, in bytes. An object of the API cannot hold more.
-	maxFile = 1 << 20
-
 	// rereads is the maximum number of reads in a row, without a pause, of files that are replaced while they are read.
 	rereads = 3
 
@@ -113,22 +109,12 @@ func (f *Files) readFile(name, what string) (text, error) {
 	case err == nil && !info.Mode().IsRegular(): // opening a pipe would wait for its other end
 		return text{}, fmt.Errorf("%s is not a file; replace it with %s, or configure another file", path, what)
 	}
-	content, err := readAtMost(path, maxFile)
+	content, err := ca.ReadFile(path)
 	if err != nil {
 		return text{}, fmt.Errorf("make %s readable for user %d: %w", path, os.Getuid(), err)
 	}
-	if len(content) > maxFile {
-		return text{}, fmt.Errorf("%s is larger than %d bytes; it may hold only %s", path, maxFile, what)
+	if len(content) > ca.MaxFile {
+		return text{}, fmt.Errorf("%s is larger than %d bytes; it may hold only %s", path, ca.MaxFile, what)
 	}
 	return text{name: name, pem: content}, nil
-}
-
-// readAtMost reads up to one byte more than limit, so that the caller detects a larger file.
-func readAtMost(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	return io.ReadAll(io.LimitReader(file, limit+1))
 }

@@ -5,8 +5,6 @@ package serving
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,19 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-const (
-	// filePoll is the interval at which a file is read. Comparing its content, instead of waiting for notifications,
-	// handles a mounted ConfigMap's exchange of symbolic links, network file systems and renamed files alike.
-	filePoll = 5 * time.Second
-
-	// maxCAFile is the maximum size of a ConfigMap or Secret, in bytes.
-	maxCAFile = 1 << 20
-)
+// filePoll is the interval at which a file is read. Comparing its content, instead of waiting for notifications,
+// handles a mounted ConfigMap's exchange of symbolic links, network file systems and renamed files alike.
+const filePoll = 5 * time.Second
 
 // ClientCAs keeps Clients up to date from one of PEM, File and ConfigMap. Errors name the option of the Manager.
 type ClientCAs struct {
@@ -75,17 +69,12 @@ func (c *ClientCAs) read(ctx context.Context) error {
 }
 
 func (c *ClientCAs) readFile() error {
-	file, err := os.Open(c.File)
+	text, err := ca.ReadFile(c.File)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // it was only read
-	text, err := io.ReadAll(io.LimitReader(file, maxCAFile+1))
-	if err != nil {
-		return err
-	}
-	if len(text) > maxCAFile {
-		return fmt.Errorf("it is larger than %d bytes", maxCAFile)
+	if len(text) > ca.MaxFile {
+		return fmt.Errorf("it is larger than %d bytes", ca.MaxFile)
 	}
 	return c.Clients.SetCAs(text)
 }
