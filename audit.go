@@ -190,7 +190,7 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 	if !o.PolicyReports {
 		return config, notes, nil
 	}
-	reports, err := p.policyReports(ctx, o.Namespace)
+	reports, err := policyreport.New(ctx, p.config, m.GetManagerOptions().OperatorFingerprint, o.Namespace, p.log)
 	if err == nil && reports == nil {
 		config.Log.Info(policyreport.NoKinds)
 		return config, append(notes, policyreport.NoKinds), nil
@@ -217,15 +217,11 @@ func (p *program) auditModes(ctx context.Context) error {
 	return nil
 }
 
-// policyReports returns a Writer of the program's reports, or nil if the cluster has no kind for them.
-func (p *program) policyReports(ctx context.Context, namespace string) (*policyreport.Writer, error) {
-	return policyreport.New(ctx, p.config, p.m.GetManagerOptions().OperatorFingerprint, namespace, p.log)
-}
-
 // removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
 func (p *program) removeReports(ctx context.Context) {
-	if err := policyreport.Remove(ctx, p.dynamic, p.m.GetManagerOptions().OperatorFingerprint); err != nil {
-		label := policyreport.Label + "=" + p.m.GetManagerOptions().OperatorFingerprint
+	fingerprint := p.m.GetManagerOptions().OperatorFingerprint
+	if err := policyreport.Remove(ctx, p.dynamic, fingerprint); err != nil {
+		label := policyreport.Label + "=" + fingerprint
 		p.log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+label, "reason", err.Error())
 	}
 }

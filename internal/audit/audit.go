@@ -258,7 +258,7 @@ func (e *engine) resource(ctx context.Context, t *target) error {
 		}
 		g := Gap{
 			Namespace: namespace, Remedy: remedyOf(why, t.GroupVersionResource, namespace, "list"),
-			Reason: fmt.Sprintf("%s cannot be listed to the end: %s", groupResource(t.GroupVersionResource), shortened(why.Error())),
+			Reason: fmt.Sprintf("%s cannot be listed to the end: %s", t.GroupResource(), shortened(why.Error())),
 		}
 		for _, s := range t.steps {
 			if err := e.gap(ctx, &s.Step, t.resource, g); err != nil {
@@ -284,7 +284,7 @@ func (e *engine) ended(ctx context.Context, r resource, err error) error {
 	if errors.As(err, &answered) && !apierrors.IsUnauthorized(err) {
 		return nil
 	}
-	return fmt.Errorf("the API server does not list %s: %w", groupResource(r.GroupVersionResource), err)
+	return fmt.Errorf("the API server does not list %s: %w", r.GroupResource(), err)
 }
 
 // object asks the steps of a target about one object, in order: each mutating step about the object as those before it
@@ -338,7 +338,7 @@ func (e *engine) tell(ctx context.Context, o *object, s *step, a *answer) error 
 			return nil
 		}
 		s.panicked = true
-		e.Log.Error(nil, "a step panicked in an audit", "step", s.Name, "resource", groupResource(o.GroupVersionResource),
+		e.Log.Error(nil, "a step panicked in an audit", "step", s.Name, "resource", o.GroupResource().String(),
 			"namespace", f.Namespace, "name", f.Name, "stack", string(a.stack))
 	}
 	return e.report(ctx, f)

@@ -25,7 +25,7 @@ type Gap struct {
 func (g Gap) String() string {
 	of := ""
 	if g.Resource.Resource != "" {
-		of = " about " + groupResource(g.Resource)
+		of = " about " + g.Resource.GroupResource().String()
 	}
 	if g.Namespace != "" {
 		of += " in the namespace " + g.Namespace

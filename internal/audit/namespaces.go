@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -56,26 +55,21 @@ func (n *namespaces) of(ctx context.Context, name string) (labels.Set, error) {
 func (n *namespaces) get(ctx context.Context, name string) (labels.Set, error) {
 	patient, cancel := context.WithTimeout(ctx, n.lister.patience)
 	defer cancel()
-	var text []byte
+	var found head
 	err := wait.Retry(patient, n.lister.log, "the namespace "+name, func(context.Context) error {
 		if err := n.lister.rate.Wait(ctx); err != nil {
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, n.lister.pageTime)
 		defer cancel()
-		var err error
-		text, err = n.lister.client.Get().AbsPath(namespaceResource.path(""), name).
+		text, err := n.lister.client.Get().AbsPath(namespaceResource.path(""), name).
 			SetHeader("Accept", acceptObjects).MaxRetries(0).DoRaw(limited)
+		if bad := decode.Into(text, &found); err == nil && bad != nil {
+			return &unreadableError{bad}
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	var found head
-	if err := decode.Into(text, &found); err != nil {
-		return nil, &unreadableError{err}
-	}
-	return found.Metadata.Labels, nil
+	return found.Metadata.Labels, err
 }
 
 // otherLabels returns the labels by which a selector selects namespaces, except their name, in order.
@@ -89,6 +83,3 @@ func otherLabels(s labels.Selector) (keys []string) {
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
-
-// groupResource returns the name of a resource with its group, as kubectl writes it.
-func groupResource(r schema.GroupVersionResource) string { return r.GroupResource().String() }

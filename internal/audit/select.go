@@ -3,6 +3,7 @@ package audit
 // This file decides which objects a step is asked about: those for which the API server would call its webhook.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -69,11 +70,8 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	if s.matcher, err = admit.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
 		return nil, "", Gap{Reason: err.Error(), Remedy: "correct Settings.Objects"}
 	}
-	if s.namespaces, err = metav1.LabelSelectorAsSelector(given.Webhook.NamespaceSelector); err != nil {
+	if s.namespaces, err = metav1.LabelSelectorAsSelector(cmp.Or(given.Webhook.NamespaceSelector, &metav1.LabelSelector{})); err != nil {
 		return nil, "", Gap{Reason: "namespaceSelector: " + err.Error(), Remedy: "correct Settings.Namespaces"}
-	}
-	if given.Webhook.NamespaceSelector == nil {
-		s.namespaces = labels.Everything()
 	}
 	if len(all) > 0 && conditions == nil {
 		const reason = "it has matchConditions, its own or those of its wildcards, which need an interpreter of CEL"
@@ -122,8 +120,9 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 	case s.namespaces.Empty():
 		return true, nil
 	case t.isNamespaces():
-		own, readable := labelsIn(req.Object.Raw)
-		return !readable || s.namespaces.Matches(own), nil // the step's own decoder returns the error
+		var own head
+		unread := decode.Into(req.Object.Raw, &own) // the step's own decoder returns the error
+		return unread != nil || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
 	case req.Namespace == "":
 		return true, nil
 	case len(otherLabels(s.namespaces)) == 0:
@@ -145,11 +144,4 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 		g.Namespace = req.Namespace
 	}
 	return false, e.gap(ctx, &s.Step, t.resource, g)
-}
-
-// labelsIn returns the labels of an object.
-func labelsIn(raw []byte) (all labels.Set, readable bool) {
-	var object head
-	err := decode.Into(raw, &object)
-	return object.Metadata.Labels, err == nil
 }

@@ -213,11 +213,6 @@ func groupVersionResource(r schema.GroupVersionResource) string {
 	return strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".")
 }
 
-// nameOf returns the name of the report of a step at the present place: a DNS subdomain.
-func (w *Writer) nameOf(step string) string {
-	return w.fingerprint + "-" + step + "-" + groupVersionResource(w.at.resource)
-}
-
 // cut shortens a message, at the end of a character.
 func cut(message string) string {
 	message = strings.ToValidUTF8(message, "\uFFFD")
@@ -283,7 +278,7 @@ func (w *Writer) report(step string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(w.kindAt(w.at.namespace))
 	u.SetNamespace(w.at.namespace)
-	u.SetName(w.nameOf(step))
+	u.SetName(w.fingerprint + "-" + step + "-" + groupVersionResource(w.at.resource)) // a DNS subdomain
 	u.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "eirinix", Label: w.fingerprint})
 	if w.Owner != nil {
 		u.SetOwnerReferences([]metav1.OwnerReference{*w.Owner})
