@@ -151,7 +151,6 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 	d := newDiagnostic(c)
 	if d.look(ctx) {
 		d.checkVersions()
-		d.checkWaiting()
 		d.checkModes()
 		d.checkReads()
 		if d.Others {
@@ -185,8 +184,9 @@ func (d *diagnostic) checkModes() {
 // WaitingStep is a step that is not registered yet, and the reason.
 type WaitingStep struct{ Name, Why string }
 
-// checkWaiting reports the steps that are not registered yet. checkReads reports those whose objects cannot be listed.
-func (d *diagnostic) checkWaiting() {
+// checkReads reports the objects that steps look at and that are missing or too old, and the other steps that are not
+// registered yet.
+func (d *diagnostic) checkReads() {
 	var unread []reads.Interruption
 	if d.Reads != nil {
 		unread = d.Reads()
@@ -198,14 +198,7 @@ func (d *diagnostic) checkWaiting() {
 				"", w.Why))
 		}
 	}
-}
-
-// checkReads reports the objects that steps look at and that are missing or too old.
-func (d *diagnostic) checkReads() {
-	if d.Reads == nil {
-		return
-	}
-	for _, u := range d.Reads() {
+	for _, u := range unread {
 		steps := strings.Join(u.Steps, ", ")
 		f := problem(diagnosis.Unread, u.Objects,
 			fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
@@ -224,9 +217,7 @@ func (d *diagnostic) checkReads() {
 
 // Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
 func Failed(err error) diagnosis.Report {
-	return diagnosis.Report{Findings: []diagnosis.Finding{
-		{Code: diagnosis.NotBegun, Severity: diagnosis.Problem, Message: err.Error()},
-	}}
+	return diagnosis.Report{Findings: []diagnosis.Finding{problem(diagnosis.NotBegun, "", err.Error(), "")}}
 }
 
 // look follows the path of a call. It returns false if the API server itself is unreachable.
@@ -393,8 +384,8 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 		came = d.awaitCanary(ctx)
 		d.through = came.through
 	}
-	if !d.through {
-		d.readBackend(ctx)
+	if !d.through && d.serviceMode() {
+		d.backend, d.backendKnown = d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
 	}
 	if d.inconclusive == "" {
 		d.judgeCanary(ctx, came)

@@ -106,6 +106,7 @@ func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
 
 // Objects returns roles with these rights and their bindings.
 func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (objects []client.Object) {
+	backwards := func(a, b manifest.Grant) int { return strings.Compare(b.Namespace, a.Namespace) } // the ClusterRole comes last
 	for _, g := range slices.SortedFunc(slices.Values(Granting(rights...)), backwards) {
 		objects = append(objects, manifest.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, g.Rules)...)
 	}

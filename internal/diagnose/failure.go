@@ -8,9 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
@@ -257,8 +255,4 @@ func (d *diagnostic) whyTimedOut(ctx context.Context) string {
 
 func readable(bundle []byte) bool {
 	return x509.NewCertPool().AppendCertsFromPEM(bundle)
-}
-
-func address(host string, port int32) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }

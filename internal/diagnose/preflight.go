@@ -75,7 +75,7 @@ func (p *Preflight) Log(
 	me := WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)
 	name := role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(me.Name)
 	var roles []client.Object
-	for _, g := range slices.SortedFunc(slices.Values(p.wanted), backwards) {
+	for _, g := range p.wanted { // the ClusterRole comes last
 		if slices.ContainsFunc(p.missing, func(r diagnosis.Right) bool { return r.Namespace == g.Namespace }) {
 			meta := metav1.ObjectMeta{Namespace: g.Namespace, Name: name}
 			roles = append(roles, manifest.Bind(meta, me, g.Rules)...)
@@ -88,9 +88,6 @@ func (p *Preflight) Log(
 			"missing", sentence(p.missing), "manifest", p.Grants)
 	}
 }
-
-// backwards is an order in which the ClusterRole comes last.
-func backwards(a, b manifest.Grant) int { return strings.Compare(b.Namespace, a.Namespace) }
 
 // Events reports whether this process can create Events.
 func (p *Preflight) Events() bool {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
@@ -58,7 +59,7 @@ func (d *diagnostic) targetAddress() string {
 	case d.serviceMode():
 		host = d.backend.service.Spec.ClusterIP
 	}
-	return address(host, d.Options.Target.Port)
+	return net.JoinHostPort(host, strconv.Itoa(int(d.Options.Target.Port)))
 }
 
 // probe follows the API server's path from this process, as far as possible: the same address, the same server name,

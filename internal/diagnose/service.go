@@ -100,13 +100,6 @@ func (b backend) podPort(number int32) int32 {
 	return port.TargetPort.IntVal // 0 for the name of a port
 }
 
-// readBackend reads our Service and its endpoints.
-func (d *diagnostic) readBackend(ctx context.Context) {
-	if d.serviceMode() {
-		d.backend, d.backendKnown = d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
-	}
-}
-
 // judgeService reports faults of the Service.
 func (d *diagnostic) judgeService() {
 	b, port := d.backend, d.Options.Target.Port
