@@ -211,7 +211,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 			for _, v := range state.Versions.InOrder() {
 				if r := state.Versions[v]; !r.Gone {
 					all = append(all, diagnose.VersionInfo{
-						Version: v, Ours: v == state.Desired.Version, Registered: v == state.First, Came: r.Came, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
+						Version: v, Ours: v == state.Desired.Version, Registered: v == state.First, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
 					})
 				}
 			}

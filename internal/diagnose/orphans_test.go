@@ -118,7 +118,7 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 		d.Canary.Validating = true
 		d.Entries = append(webhookconf.Group([]webhookconf.Step{step}), d.Canary.Entry())
 		d.Versions = func() []diagnose.VersionInfo {
-			return []diagnose.VersionInfo{{Version: "old", Registered: true, Came: 1}, {Version: "new", Ours: true, Came: 2, Steps: []string{"new"}}}
+			return []diagnose.VersionInfo{{Version: "old", Registered: true}, {Version: "new", Ours: true, Steps: []string{"new"}}}
 		}
 		d.Registers = true
 	})

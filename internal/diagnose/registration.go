@@ -5,7 +5,6 @@ package diagnose
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -340,7 +339,6 @@ type VersionInfo struct {
 	Version    string   // its digest
 	Ours       bool     // the version of this process
 	Registered bool     // the API server calls its paths
-	Came       int64    // increases in the order of arrival
 	Steps      []string // its steps
 }
 
@@ -358,8 +356,7 @@ func (d *diagnostic) askVersions() {
 	if d.Versions == nil {
 		return
 	}
-	d.versions = slices.Clone(d.Versions())
-	slices.SortStableFunc(d.versions, func(a, b VersionInfo) int { return cmp.Compare(a.Came, b.Came) })
+	d.versions = d.Versions()
 	d.waits = slices.ContainsFunc(d.versions, func(v VersionInfo) bool { return v.Registered && !v.Ours })
 }
 
