@@ -74,12 +74,9 @@ func (p Ports) named() []corev1.ContainerPort {
 // BindPort returns the port of a listen address that other machines can reach. It returns 0 for an address that they
 // cannot reach, or that is switched off.
 func BindPort(address string) int32 {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil || !EveryAddress(host) {
-		return 0
-	}
+	host, service, _ := net.SplitHostPort(address)
 	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
+	if err != nil || !EveryAddress(host) {
 		return 0
 	}
 	return int32(port)
