@@ -138,9 +138,6 @@ const slowAnswer = time.Second
 
 // awaitCanary sends a canary, and calls slow if the answer is late.
 func (d *diagnostic) awaitCanary(ctx context.Context) call {
-	if d.slow == nil {
-		return d.sendCanary(ctx)
-	}
 	answered := make(chan call, 1)
 	go func() { answered <- d.sendCanary(ctx) }()
 	timer := time.NewTimer(slowAnswer)

@@ -58,8 +58,8 @@ type Config struct {
 	// Registers means that this process writes the configurations, and so repairs them by itself.
 	Registers bool
 
-	// Versions returns the live versions that this process knows. nil skips the check. It must not block. While another
-	// version than this one is registered, entries are not compared with Entries.
+	// Versions returns the live versions that this process knows, in the order in which they came. nil skips the check. It
+	// must not block. While another version than this one is registered, entries are not compared with Entries.
 	Versions func() []VersionInfo
 
 	// Waiting holds the steps of this program that are not registered yet. Entries holds none of them.
@@ -91,10 +91,7 @@ func (c Config) serviceMode() bool { return c.Options.Target.Service != "" }
 
 // listenPort returns the port that this process listens on, or 0 if it does not listen.
 func (c Config) listenPort() int32 {
-	_, port, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return 0
-	}
+	_, port, _ := net.SplitHostPort(c.Listen)
 	n, _ := strconv.ParseUint(port, 10, 16)
 	return int32(n)
 }
@@ -134,12 +131,12 @@ type diagnostic struct {
 	backendKnown bool              // backend could be read
 	labels       map[string]string // of the namespace in Options.Namespace
 
-	slow func() // called once if the API server takes long to answer the canary; nil for no call
+	slow func() // called once if the API server takes long to answer the canary
 }
 
 func newDiagnostic(c Config) *diagnostic {
 	c.Timeout, c.Settle = cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Settle, 5*time.Second)
-	d := &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server"}
+	d := &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server", slow: func() {}}
 	d.Entries, d.conversions = webhookconf.SplitConversions(c.Entries)
 	return d
 }

@@ -3,8 +3,10 @@ package diagnose
 // This file finds webhooks that keep this program's own pods from starting.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -42,41 +44,23 @@ func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 			continue
 		}
 		if unmarked == nil {
-			unmarked = d.selectedPods(ctx)
+			b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
+			unmarked = labels.Merge(nil, cmp.Or(b.service, &corev1.Service{}).Spec.Selector)
 		}
 		marked := labels.Merge(unmarked, labels.Set{webhookconf.FingerprintLabel: d.Options.Fingerprint})
-		entry, known := d.entryOf(h)
+		i := slices.IndexFunc(d.Entries, func(e webhookconf.Entry) bool { return d.Options.WebhookName(e.Name) == h.Name && h.kind.Holds(e) })
 		switch {
 		case !webhookconf.Selects(h.ObjectSelector, marked):
 			if len(unmarked) > 0 && webhookconf.Selects(h.ObjectSelector, unmarked) {
 				d.add(d.perhapsUnmarked(h))
 			}
-		case known && d.wants(entry, marked):
-			d.add(d.blocksOnPurpose(h, entry))
+		case i >= 0 && d.wants(d.Entries[i], marked):
+			d.add(d.blocksOnPurpose(h, d.Entries[i]))
 		default:
 			d.add(d.blocksItself(h, diagnosis.Problem,
 				"the registration excludes them, so "+d.register()))
 		}
 	}
-}
-
-// selectedPods returns the labels by which our Service selects pods. They are empty if the Service cannot be read.
-func (d *diagnostic) selectedPods(ctx context.Context) labels.Set {
-	b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
-	if b.service == nil {
-		return labels.Set{}
-	}
-	return labels.Merge(nil, b.service.Spec.Selector)
-}
-
-// entryOf returns the entry that a webhook of ours is registered for.
-func (d *diagnostic) entryOf(h hook) (webhookconf.Entry, bool) {
-	for _, e := range d.Entries {
-		if d.Options.WebhookName(e.Name) == h.Name && h.kind.Holds(e) {
-			return e, true
-		}
-	}
-	return webhookconf.Entry{}, false
 }
 
 // wants reports whether the program registers the entry for its own pods.
