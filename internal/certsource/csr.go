@@ -26,9 +26,6 @@ const (
 	// DefaultRetry is the delay before the next request after a failed one.
 	DefaultRetry = 10 * time.Second
 
-	// DefaultNamePrefix is the default prefix of request names.
-	DefaultNamePrefix = "eirinix-serving"
-
 	// maxRetries limits the delay, which doubles each time, in units of the first one. The default limit is an hour.
 	maxRetries = 360
 
@@ -59,7 +56,7 @@ type CSR struct {
 	Config     *rest.Config // limits the duration of requests
 	SignerName string       // such as example.org/webhook-serving
 	Hosts      []string     // the certificate must be valid for them (see ca.ParseHosts)
-	NamePrefix string       // of the requests' names; empty means DefaultNamePrefix
+	NamePrefix string       // of the requests' names
 
 	// The CA certificates of the signer, in PEM. The API does not provide them. Set TrustPEM to their text, or Trust to
 	// a function that reads them, for example from a ClusterTrustBundle or a ConfigMap. Trust is called every minute,

@@ -60,7 +60,7 @@ func (k *requester) newRequest() (*request, error) {
 		return nil, fmt.Errorf("making a certificate request for %v: %w", names.All(), err)
 	}
 	return &request{
-		name:  cmp.Or(k.NamePrefix, DefaultNamePrefix) + "-" + strings.ToLower(rand.Text()[:10]),
+		name:  k.NamePrefix + "-" + strings.ToLower(rand.Text()[:10]),
 		names: names,
 		key:   key,
 		pem:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),

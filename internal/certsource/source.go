@@ -57,13 +57,6 @@ type Source interface {
 	String() string // names the input in logs
 }
 
-// All kinds of source implement Source.
-var (
-	_ Source = (*Files)(nil)
-	_ Source = (*Secret)(nil)
-	_ Source = (*CSR)(nil)
-)
-
 // newFeed returns the callbacks of a Run, for a source with these hosts and this clock.
 func newFeed(hosts []string, now func() time.Time, deliver func(Material), waiting func(error)) *feed {
 	f := &feed{hosts: hosts, now: now, deliver: deliver, waiting: waiting}

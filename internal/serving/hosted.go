@@ -113,8 +113,6 @@ type Placeholder struct {
 	Ready func() error
 }
 
-var _ webhook.Server = Placeholder{}
-
 func (Placeholder) NeedLeaderElection() bool                  { return false }
 func (s Placeholder) Register(path string, hook http.Handler) { s.Mux.Handle(path, hook) }
 func (s Placeholder) WebhookMux() *http.ServeMux              { return s.Mux }
