@@ -59,9 +59,6 @@ type crossDocument struct {
 	Certificate string `json:"certificate"`
 }
 
-// errNoState is the error for a Secret without a document, such as those of EiriniX.
-var errNoState = errors.New(StateKey + " is missing")
-
 // Decode reads the state from a Secret's data. It tries the document, then the mirrored keys, then those of EiriniX. It
 // checks structure, not time: the current CA can be expired. The error describes the fault of each source. A newer
 // format is decoded as far as this version understands it.
@@ -118,8 +115,8 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 // decodeDocument decodes only the JSON document. A state returned with an error holds all that could be decoded. For a
 // newer format that may be only its version.
 func decodeDocument(text []byte) (*State, error) {
-	if len(text) == 0 {
-		return nil, errNoState
+	if len(text) == 0 { // as in EiriniX's Secret
+		return nil, errors.New(StateKey + " is missing")
 	}
 	var version struct {
 		FormatVersion int `json:"formatVersion"`

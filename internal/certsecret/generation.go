@@ -12,8 +12,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-var errForeignCross = errors.New("it is not of this CA's name and key")
-
 // certificate returns the first certificate of the generation, which must be a CA certificate.
 func (g *Generation) certificate() (*x509.Certificate, error) {
 	return ca.ParseCertificate(g.CertificatePEM)
@@ -43,7 +41,7 @@ func (c *CrossSigned) of(authority *x509.Certificate) (*x509.Certificate, error)
 	}
 	if !bytes.Equal(certificate.RawSubject, authority.RawSubject) ||
 		!bytes.Equal(certificate.RawSubjectPublicKeyInfo, authority.RawSubjectPublicKeyInfo) {
-		return nil, errForeignCross
+		return nil, errors.New("it is not of this CA's name and key")
 	}
 	return certificate, nil
 }
