@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -213,12 +214,6 @@ func groupVersionResource(r schema.GroupVersionResource) string {
 	return strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".")
 }
 
-// cut shortens a message, at the end of a character.
-func cut(message string) string {
-	message = strings.ToValidUTF8(message, "\uFFFD")
-	return strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
-}
-
 // flush writes the reports of the present place.
 func (w *Writer) flush(ctx context.Context) error {
 	for _, step := range slices.Sorted(maps.Keys(w.pending)) {
@@ -315,7 +310,7 @@ func (w *Writer) result(f audit.Finding) map[string]any {
 	}
 	return map[string]any{
 		"source": "eirinix", "policy": w.fingerprint, "rule": f.Step, "category": "admission", "result": results[f.Result],
-		"message": cut(f.Text()), "resources": []any{object}, "properties": properties,
+		"message": lograte.Brief(strings.ToValidUTF8(f.Text(), "\uFFFD"), mostMessage), "resources": []any{object}, "properties": properties,
 	}
 }
 
@@ -363,7 +358,10 @@ func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind) error 
 // remove deletes a report, unless it stays.
 func (w *Writer) remove(ctx context.Context, kind schema.GroupVersionKind, report *metav1.PartialObjectMetadata) error {
 	report.SetGroupVersionKind(kind)
-	if w.keeps(report) {
+	about := report.GetAnnotations()
+	if w.wrote[describe(report)] || slices.ContainsFunc(w.gaps, func(g audit.Gap) bool {
+		return covers(g, about[stepAnnotation], about[resourceAnnotation], report.GetNamespace())
+	}) {
 		return nil
 	}
 	err := w.request(ctx, func(ctx context.Context) error {
@@ -374,14 +372,6 @@ func (w *Writer) remove(ctx context.Context, kind schema.GroupVersionKind, repor
 		return client.IgnoreNotFound(err)
 	})
 	return explain("delete", report, err)
-}
-
-// keeps reports whether a report stays.
-func (w *Writer) keeps(report client.Object) bool {
-	about := report.GetAnnotations()
-	return w.wrote[describe(report)] || slices.ContainsFunc(w.gaps, func(g audit.Gap) bool {
-		return covers(g, about[stepAnnotation], about[resourceAnnotation], report.GetNamespace())
-	})
 }
 
 // request bounds a request, and repeats it while the API server is not available.
