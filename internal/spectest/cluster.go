@@ -47,15 +47,12 @@ func NewPod(name string, labels map[string]string) *corev1.Pod {
 
 // NewDeployment returns a Deployment whose pods have one container.
 func NewDeployment(name string) *appsv1.Deployment {
-	labels := map[string]string{"app": name}
+	pod := NewPod("", map[string]string{"app": name})
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-			},
+			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec},
 		},
 	}
 }
