@@ -46,7 +46,6 @@ type Server struct {
 	refusals lograte.Limiter
 	draining atomic.Bool
 	port     int
-	inner    webhook.Server
 	stop     context.CancelFunc
 	done     chan struct{}
 	err      error // of the inner server; read after done is closed
@@ -56,22 +55,20 @@ type Server struct {
 // until Shutdown, so that the end of a program's context does not cut off requests in flight.
 func (s *Server) Start(ctx context.Context) error {
 	for try := 1; ; try++ {
-		port := s.WantPort
+		port, err := s.WantPort, error(nil)
 		if port == 0 {
-			var err error
-			if port, err = freePort(s.Host); err != nil {
-				return listenError(s.Host, 0, err)
-			}
+			port, err = freePort(s.Host)
 		}
-		err := s.startOn(ctx, port)
+		if err == nil {
+			err = s.startOn(ctx, port)
+		}
 		if err == nil {
 			s.Log.Info("serving", "address", s.Addr().String())
 			return nil
 		}
-		if s.WantPort == 0 && errors.Is(err, syscall.EADDRINUSE) && try < freePortTries {
-			continue
+		if s.WantPort != 0 || !errors.Is(err, syscall.EADDRINUSE) || try == freePortTries {
+			return listenError(s.Host, port, err)
 		}
-		return listenError(s.Host, port, err)
 	}
 }
 
@@ -86,17 +83,17 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 	})
 	inner.Register("/", http.HandlerFunc(s.route))
 	done := make(chan struct{})
-	s.port, s.inner, s.stop, s.done = port, inner, stop, done
+	s.port, s.stop, s.done = port, stop, done
 	go func() {
 		defer close(done)
 		s.err = inner.Start(running)
 	}()
-	if err := s.awaitAnswer(ctx); err != nil {
+	err := s.awaitAnswer(ctx)
+	if err != nil {
 		stop()
 		<-done
-		return err
 	}
-	return nil
+	return err
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
