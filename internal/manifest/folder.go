@@ -80,13 +80,11 @@ func writeFolder(folder, mark string, filesOf func(...client.Object) (map[string
 	}
 	var foreign, errs []error
 	var stale []string
-	inspected := map[string]bool{}
+	folders := map[string]bool{}
 	for file := range files {
-		inside := path.Dir(file)
-		if inspected[inside] {
-			continue
-		}
-		inspected[inside] = true
+		folders[path.Dir(file)] = true
+	}
+	for inside := range folders {
 		entries, err := os.ReadDir(filepath.Join(folder, filepath.FromSlash(inside)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

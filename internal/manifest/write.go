@@ -3,6 +3,7 @@ package manifest
 // This file writes objects as YAML.
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Write writes objects as a YAML stream without the fields that only a cluster fills in. A built-in object with an empty
@@ -21,16 +24,9 @@ func Write(w io.Writer, objects ...client.Object) error {
 	if err != nil {
 		return err
 	}
-	for i, tree := range trees {
-		text := textOf(tree)
-		if i > 0 {
-			text = append([]byte("---\n"), text...)
-		}
-		if _, err := w.Write(text); err != nil {
-			return err
-		}
-	}
-	return nil
+	texts := list.Of(trees, func(tree map[string]any) []byte { return textOf(tree) })
+	_, err = w.Write(bytes.Join(texts, []byte("---\n")))
+	return err
 }
 
 // treesOf returns objects as they are written. They share nothing with the objects.
