@@ -100,11 +100,9 @@ func hookOf(e webhookconf.Entry, call admissionregistrationv1.WebhookClientConfi
 func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookconf.Entry) {
 	var storage string
 	var lacking []string
-	converts := func(version string) bool {
-		return slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Key() == webhookconf.VersionStep(version, e.Converts).Key() })
-	}
 	needs := func(version string) {
-		if !converts(version) && !slices.Contains(lacking, version) {
+		step := webhookconf.VersionStep(version, e.Converts).Key()
+		if !slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Key() == step }) && !slices.Contains(lacking, version) {
 			lacking = append(lacking, version)
 		}
 	}
