@@ -112,7 +112,7 @@ func (s *step) resources(all []resource) (found []resource) {
 	return found
 }
 
-func names(list []string, word string) bool {
+func names[T ~string](list []T, word T) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, word)
 }
 
@@ -120,9 +120,7 @@ func names(list []string, word string) bool {
 // about these operations.
 func playedIn(rules []admissionregistrationv1.RuleWithOperations) (all []schema.GroupResource) {
 	for _, rule := range rules {
-		if !slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
-			return o == admissionregistrationv1.Create || o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
-		}) {
+		if !names(rule.Operations, admissionregistrationv1.Create) && !names(rule.Operations, admissionregistrationv1.Update) {
 			continue
 		}
 		for _, group := range rule.APIGroups {
