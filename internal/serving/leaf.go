@@ -48,8 +48,8 @@ type Leaf struct {
 	// an unknown one.
 	Key ca.KeyAlgorithm
 
-	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown. If ServerTime is
-	// nil, the time is always unknown. Certificates are valid by both clocks. Set it before the first Use.
+	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown, as that of NewLeaf
+	// always does. Certificates are valid by both clocks. Set it before the first Use.
 	ServerTime func() time.Time
 
 	hosts    []string
@@ -75,7 +75,10 @@ func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf
 	if now == nil {
 		now = time.Now
 	}
-	return &Leaf{hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, DefaultLeafLifetime), now: now, changed: make(chan struct{}, 1)}
+	return &Leaf{
+		hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, DefaultLeafLifetime), now: now, changed: make(chan struct{}, 1),
+		ServerTime: func() time.Time { return time.Time{} },
+	}
 }
 
 // Use signs a certificate with this CA and serves it from the next handshake on. It does nothing if the served
@@ -103,7 +106,7 @@ func (l *Leaf) use(a *ca.Authority) error {
 	if last != nil && last.authority.Equal(a) && !l.due(last, now) {
 		return nil
 	}
-	clock := ca.ServerTime(l.serverTime())
+	clock := ca.ServerTime(l.ServerTime())
 	certificate, err := a.SignServing(l.hosts, l.lifetime, now, ca.WithKey(l.Key), clock)
 	if err != nil {
 		return fmt.Errorf("serving certificate for %v: %w", l.hosts, err)
@@ -134,7 +137,7 @@ func (l *Leaf) early(s *signed, now time.Time) bool {
 		return true
 	}
 	first := now
-	if server := l.serverTime(); !server.IsZero() && server.Before(first) {
+	if server := l.ServerTime(); !server.IsZero() && server.Before(first) {
 		first = server
 	}
 	leaf := s.certificate.Leaf
@@ -143,13 +146,6 @@ func (l *Leaf) early(s *signed, now time.Time) bool {
 
 // wall returns the local time without its monotonic clock reading, which ignores changes of the wall clock.
 func (l *Leaf) wall() time.Time { return l.now().Round(0) }
-
-func (l *Leaf) serverTime() time.Time {
-	if l.ServerTime == nil {
-		return time.Time{}
-	}
-	return l.ServerTime()
-}
 
 // GetCertificate returns the served certificate. It is for tls.Config. It allocates nothing and takes no lock. It
 // returns ErrNoCertificate before the first Use. A certificate that could not be renewed is still served, because the
@@ -236,7 +232,7 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	if err != nil {
 		return err
 	}
-	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.serverTime()))
+	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.ServerTime()))
 	for _, host := range hosts.All() {
 		_, err := s.certificate.Leaf.Verify(x509.VerifyOptions{
 			DNSName: host, Roots: roots, Intermediates: ca.Pool(s.authority.Chain...), CurrentTime: moment,
