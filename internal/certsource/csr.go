@@ -127,23 +127,18 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 	if err != nil {
 		return about(c, err)
 	}
-	out := newFeed(c.Hosts, c.Now, deliver, waiting)
-	k := &requester{
-		CSR: c, requests: client.CertificateSigningRequests(), out: out, now: out.now,
-		poll: cmp.Or(c.Poll, DefaultPoll), retry: cmp.Or(c.Retry, DefaultRetry),
-	}
+	settled := *c
+	settled.Poll, settled.Retry = cmp.Or(c.Poll, DefaultPoll), cmp.Or(c.Retry, DefaultRetry)
+	k := &requester{CSR: &settled, requests: client.CertificateSigningRequests(), out: newFeed(c.Hosts, c.Now, deliver, waiting)}
 	k.run(ctx)
 	return nil
 }
 
 // requester is the state of one run of a CSR.
 type requester struct {
-	*CSR
+	*CSR     // with its defaults
 	requests certificatesv1client.CertificateSigningRequestInterface
 	out      *feed
-	now      func() time.Time
-	poll     time.Duration
-	retry    time.Duration
 
 	issued  *tls.Certificate     // the newest one; it matches the key and the hosts
 	renewAt time.Time            // when to request the next one
@@ -158,7 +153,7 @@ type requester struct {
 // run requests a certificate when one is due, and offers the current one in between.
 func (k *requester) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if k.issued != nil && k.now().Before(k.renewAt) {
+		if k.issued != nil && k.out.now().Before(k.renewAt) {
 			k.until(ctx, k.renewAt, k.judge)
 			continue
 		}
@@ -171,7 +166,7 @@ func (k *requester) run(ctx context.Context) {
 		}
 		next := k.delay(err)
 		err = fmt.Errorf("%s: %w; the next request follows in about %s%s", k, err, next.Round(time.Second), k.inUse())
-		k.until(ctx, k.now().Add(next), func(ctx context.Context) {
+		k.until(ctx, k.out.now().Add(next), func(ctx context.Context) {
 			k.out.wait(err)
 			k.keepTrust(ctx)
 		})
@@ -181,10 +176,10 @@ func (k *requester) run(ctx context.Context) {
 // delay returns how long to wait after a failed request.
 func (k *requester) delay(err error) time.Duration {
 	if errors.Is(err, errUnsent) {
-		return k.poll // repeating it creates no second request
+		return k.Poll // repeating it creates no second request
 	}
 	if k.delays == nil {
-		least := k.retry / 6 * 5 // jitter adds a fifth
+		least := k.Retry / 6 * 5 // jitter adds a fifth
 		k.delays = wait.Backoff(least, maxRetries*least)
 	}
 	return k.delays()
@@ -194,24 +189,24 @@ func (k *requester) delay(err error) time.Duration {
 // continues while a machine is suspended, but timers stop.
 func (k *requester) until(ctx context.Context, at time.Time, each func(context.Context)) {
 	for ctx.Err() == nil {
-		left := at.Sub(k.now())
+		left := at.Sub(k.out.now())
 		if left <= 0 {
 			return
 		}
 		each(ctx)
-		_ = wait.Sleep(ctx, min(left, k.poll))
+		_ = wait.Sleep(ctx, min(left, k.Poll))
 	}
 }
 
 // take stores a new certificate, and decides when to request the next one.
 func (k *requester) take(certificate *tls.Certificate) {
-	now := k.now()
+	now := k.out.now()
 	k.issued, k.delays, k.trustedAt = certificate, nil, time.Time{}
 	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
-	if k.renewAt.Before(now.Add(k.retry)) {
+	if k.renewAt.Before(now.Add(k.Retry)) {
 		// Most of its lifetime is already over: the signer backdates it, or its CA expires soon. An immediate request
 		// would only return the same again.
-		k.renewAt = now.Add(max(k.retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
+		k.renewAt = now.Add(max(k.Retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
 	}
 }
 
@@ -243,7 +238,7 @@ func (k *requester) keepTrust(ctx context.Context) {
 
 // bundle returns the trusted CAs. It reads them again if they are a minute old or failed to verify the certificate.
 func (k *requester) bundle(ctx context.Context) ([]byte, error) {
-	if now := k.now(); k.trustedAt.IsZero() || now.Sub(k.trustedAt).Abs() >= rereadTrust {
+	if now := k.out.now(); k.trustedAt.IsZero() || now.Sub(k.trustedAt).Abs() >= rereadTrust {
 		bundle, err := k.readTrust(ctx)
 		if err != nil {
 			return nil, err

@@ -124,7 +124,7 @@ func (k *requester) follow(ctx context.Context, r *request) (result error) {
 	if err != nil {
 		return err
 	}
-	follow(ctx, objects, k.poll, func() bool {
+	follow(ctx, objects, k.Poll, func() bool {
 		csr := r.empty()
 		pending := objects.Get(ctx, csr)
 		if pending == nil || apierrors.IsNotFound(pending) {
@@ -175,7 +175,7 @@ func (k *requester) accept(r *request, chainPEM []byte) error {
 	if err != nil {
 		return fmt.Errorf("the certificate in request %q is refused: %w", r.name, err)
 	}
-	if k.now().After(certificate.Leaf.NotAfter) {
+	if k.out.now().After(certificate.Leaf.NotAfter) {
 		return fmt.Errorf("the certificate in request %q is refused, because it ended at %s; check the clocks of this machine and of the signer",
 			r.name, stamp(certificate.Leaf.NotAfter))
 	}
