@@ -81,7 +81,8 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allo
 		return f
 	}
 	ours := data[StateKey] != nil || data[CertificateKey] != nil || data[PrivateKeyKey] != nil
-	if !isEirinix(data) {
+	eirinix := []string{eirinixCACertificateKey, eirinixCAPrivateKeyKey, eirinixCertificateKey, eirinixPrivateKeyKey}
+	if !slices.ContainsFunc(eirinix, func(key string) bool { return data[key] != nil }) {
 		f.outcome, f.reason = Repaired, "the Secret holds no CA"
 		if ours {
 			f.reason = join(docErr, mirrorErr)
@@ -157,11 +158,6 @@ func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable f
 	default:
 		return nil, fmt.Errorf("%s: %w", certificateKey, err)
 	}
-}
-
-func isEirinix(data map[string][]byte) bool {
-	keys := []string{eirinixCACertificateKey, eirinixCAPrivateKeyKey, eirinixCertificateKey, eirinixPrivateKeyKey}
-	return slices.ContainsFunc(keys, func(key string) bool { return data[key] != nil })
 }
 
 func join(errs ...error) string {
