@@ -39,10 +39,9 @@ func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Req
 	t := &tap{
 		ResponseWriter: w,
 		request:        *req.WithContext(reads.WithNotes(req.Context(), c.reads.note)),
-		body:           tappedBody{ReadCloser: req.Body},
+		body:           tappedBody{ReadCloser: req.Body, call: c},
 		call:           c,
 	}
-	t.body.call = t.call
 	t.request.Body = &t.body
 	answered := false
 	defer func() { // no recover: the server handles the panic
