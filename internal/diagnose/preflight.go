@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,6 +27,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
@@ -194,6 +196,19 @@ func Check(ctx context.Context, reviews reviewer, rights []diagnosis.Right) ([]d
 	return missing, nil
 }
 
+// reviewed returns the right in the form that an authorizer receives. It does not know the name of an object that is
+// being created, and a collection has none.
+func reviewed(r diagnosis.Right) diagnosis.Right {
+	if r.Verb == "create" || r.Verb == "deletecollection" {
+		r.Name = ""
+	}
+	return r
+}
+
+func sentence(rights []diagnosis.Right) string {
+	return strings.Join(list.Of(rights, diagnosis.Right.String), ", ")
+}
+
 // rulesIn returns the rules for the caller in a namespace. They are incomplete without an answer, or with an error in it.
 func rulesIn(ctx context.Context, reviews reviewer, namespace string) authorizationv1.SubjectRulesReviewStatus {
 	review, err := reviews.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
@@ -237,4 +252,20 @@ func WhoAmI(
 		return fallback
 	}
 	return SubjectOf(review.Status.UserInfo.Username)
+}
+
+// SubjectOf returns the subject of a binding for a user name.
+func SubjectOf(user string) rbacv1.Subject {
+	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		if namespace, name, ok := strings.Cut(account, ":"); ok {
+			return ServiceAccount(namespace, name)
+		}
+	}
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}
+}
+
+// ServiceAccount returns the subject of a ServiceAccount.
+func ServiceAccount(namespace, name string) rbacv1.Subject {
+	namespace = cmp.Or(namespace, corev1.NamespaceDefault)
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
