@@ -107,8 +107,6 @@ func through(config *rest.Config, t *transport) *rest.Config {
 	return config
 }
 
-func restConfig() *rest.Config { return &rest.Config{Host: "127.0.0.1:1"} }
-
 // count is how many of the lines contain all of the words.
 func count(lines []string, words ...string) (n int) {
 	for _, line := range lines {
