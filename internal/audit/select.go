@@ -121,8 +121,8 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 		return true, nil
 	case t.isNamespaces():
 		var own head
-		unread := decode.Into(req.Object.Raw, &own) // the step's own decoder returns the error
-		return unread != nil || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
+		readable := decode.Into(req.Object.Raw, &own) == nil
+		return !readable || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil // the step's own decoder returns the error
 	case req.Namespace == "":
 		return true, nil
 	case len(otherLabels(s.namespaces)) == 0:
