@@ -114,7 +114,7 @@ func (c conversion) convert(kind schema.GroupVersionKind, objects []apiserver.Do
 	}
 	all := make([]apiserver.Document, len(converted))
 	for i := range converted {
-		all[i] = apiserver.NewDocument(kind, converted[i])
+		all[i] = apiserver.NewDocument(kind, converted[i].Raw)
 	}
 	return all, nil
 }

@@ -198,8 +198,8 @@ func (a *admissionRun) mutate(ctx context.Context) error {
 
 // mutateRound calls the mutating webhooks. reinvocable and due hold the ids of those that may be and must be called again.
 func (a *admissionRun) mutateRound(ctx context.Context, round int, reinvocable, due map[string]bool) error {
-	for _, w := range a.s.mutating {
-		if round == 1 && !due[w.id()] {
+	for _, w := range a.s.webhooks {
+		if w.validating || round == 1 && !due[w.id()] {
 			continue // a webhook that the object did not match in the first round is skipped, too
 		}
 		invocation, err := a.match(ctx, w, a.latest())

@@ -63,7 +63,7 @@ func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refus
 
 // callMutating calls a mutating webhook and applies its patch.
 func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocation, request *admissionv1.AdmissionRequest, round int) (changed bool, err error) {
-	record, resp, err := a.call(ctx, w, request, round, true)
+	record, resp, err := a.call(ctx, w, request, round)
 	if err == nil && len(resp.Patch) > 0 {
 		changed, err = a.apply(w, i, resp.Patch)
 		record.Err = err
@@ -115,7 +115,10 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 	}
 	var outcomes []*outcome
 	var calls sync.WaitGroup
-	for _, w := range a.s.validating {
+	for _, w := range a.s.webhooks {
+		if !w.validating {
+			continue
+		}
 		invocation, err := a.match(ctx, w, object)
 		if err != nil {
 			calls.Wait()
@@ -127,7 +130,7 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 		o := &outcome{}
 		outcomes = append(outcomes, o)
 		calls.Go(func() {
-			record, _, err := a.call(ctx, w, a.admissionRequest(invocation), 0, false)
+			record, _, err := a.call(ctx, w, a.admissionRequest(invocation), 0)
 			o.record = record
 			o.err, record.Ignored = a.failed(ctx, w, err)
 		})
@@ -144,10 +147,10 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 }
 
 // call sends one AdmissionReview and checks the response.
-func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, round int, mutating bool) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
+func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, round int) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
 	record := &WebhookCall{Configuration: w.configuration, Webhook: w.Name, Round: round}
 	began := time.Now()
-	resp, err := a.review(ctx, w, request, record, mutating)
+	resp, err := a.review(ctx, w, request, record)
 	record.Took, record.Response, record.Err = time.Since(began), resp, err
 	if err != nil {
 		return record, nil, err
@@ -158,7 +161,7 @@ func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv
 	return record, resp, record.Err
 }
 
-func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, record *WebhookCall) (*admissionv1.AdmissionResponse, error) {
 	if s := w.SideEffects; a.DryRun && (s == nil || *s != admissionregistrationv1.SideEffectClassNone && *s != admissionregistrationv1.SideEffectClassNoneOnDryRun) {
 		return nil, webhookerrors.NewDryRunUnsupportedErr(w.Name)
 	}
@@ -186,7 +189,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 	if err := post.Do(ctx).Into(answer); err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}
-	resp, err := verify(request.UID, mutating, answer)
+	resp, err := verify(request.UID, !w.validating, answer)
 	if err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("received invalid webhook response: %w", err)}
 	}

@@ -4,6 +4,7 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,29 +47,20 @@ func (c *Conversion) has(plural string, gv schema.GroupVersion) bool {
 	})
 }
 
-// conversionAnswer is the part of a ConversionReview that holds the answer.
-type conversionAnswer struct {
-	Response struct {
-		UID              string            `json:"uid"`
-		ConvertedObjects []json.RawMessage `json:"convertedObjects"`
-		Result           metav1.Status     `json:"result"`
-	} `json:"response"`
-}
-
 // Convert sends the objects in one ConversionReview, as an API server does, and returns them in another version.
-func (c *Conversion) Convert(ctx context.Context, handler http.Handler, apiVersion string, objects ...[]byte) ([]json.RawMessage, error) {
-	uid := string(uuid.NewUUID())
+func (c *Conversion) Convert(ctx context.Context, handler http.Handler, apiVersion string, objects ...[]byte) ([]runtime.RawExtension, error) {
+	uid := uuid.NewUUID()
 	head := fmt.Sprintf(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":%q,"desiredAPIVersion":%q,"objects":[`, uid, apiVersion)
 	review := slices.Concat([]byte(head), bytes.Join(objects, []byte(",")), []byte("]}}"))
 	text, err := c.post(ctx, handler, review)
 	if err != nil {
 		return nil, err
 	}
-	var answer conversionAnswer
+	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return nil, fmt.Errorf("the answer is no ConversionReview: %w", err)
 	}
-	r := &answer.Response
+	r := cmp.Or(answer.Response, &apiextensionsv1.ConversionResponse{})
 	switch {
 	case r.Result.Status != metav1.StatusSuccess:
 		return nil, errors.New(r.Result.Message)
@@ -121,7 +114,7 @@ func (a *admissionRun) convert(ctx context.Context, d Document, kind schema.Grou
 		if err != nil {
 			return Document{}, fmt.Errorf("conversion webhook for %s failed: %w", d.Kind, err)
 		}
-		return NewDocument(kind, converted[0]), nil
+		return NewDocument(kind, converted[0].Raw), nil
 	}
 	if !clientgoscheme.Scheme.Recognizes(d.Kind) {
 		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -92,17 +93,14 @@ func ReadDocument(text []byte) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
+	var head metav1.TypeMeta
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return Document{}, fmt.Errorf("the object is no Kubernetes object: %w", err)
 	}
 	if head.APIVersion == "" || head.Kind == "" {
 		return Document{}, errors.New("the object has no apiVersion or no kind; give both")
 	}
-	return NewDocument(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind), raw), nil
+	return NewDocument(head.GroupVersionKind(), raw), nil
 }
 
 // oneDocument returns the JSON of a text that holds exactly one object, as JSON or YAML.

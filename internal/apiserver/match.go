@@ -3,6 +3,7 @@ package apiserver
 // This file decides whether a webhook is called for a request.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,10 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/object"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // invocation is a webhook call to make: its resource and kind, and the objects in that version. Under matchPolicy
@@ -28,13 +30,14 @@ type invocation struct {
 }
 
 // match decides whether the webhook is called, in the API server's order: selectors, rules, equivalent rules,
-// conditions. Rules and conditions are evaluated by the API server's own code. match returns nil if the webhook is
+// conditions. All but the namespaceSelector are evaluated by the API server's own code. match returns nil if the webhook is
 // not called. An error refuses the request.
 func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) (*invocation, error) {
 	attr, err := a.attributes(current, a.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	selectsObject, _ := (&object.Matcher{}).MatchObjectSelector(w, attr) // our selector has no error
 	switch {
 	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may block its own repair
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
@@ -42,7 +45,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	case !a.selectsNamespace(w, attr):
 		a.leftOut(w, attr, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
 		return nil, nil
-	case !selectsObject(w, attr):
+	case !selectsObject:
 		a.leftOut(w, attr, Pass{Why: "its objectSelector leaves out an object with these labels"})
 		return nil, nil
 	}
@@ -62,7 +65,8 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		Attributes: attr, VersionedKind: call.kind,
 		VersionedObject: admission.NewLazyObject(typed), VersionedOldObject: admission.NewLazyObject(typedOld),
 	}
-	switch matched := w.conditions.Match(ctx, versioned, nil, a.s.authorizer()); {
+	authorize := cmp.Or[authorizer.UnconditionalAuthorizer](a.s.Authorizer, authorizer.AuthorizerFunc(mastersOnly))
+	switch matched := w.conditions.Match(ctx, versioned, nil, authorize); {
 	case matched.Error != nil:
 		return nil, apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
 	case !matched.Matches:
@@ -129,22 +133,8 @@ func (s *Server) namespaceLabels(name string) labels.Set {
 	return all
 }
 
-// selectsObject evaluates the objectSelector on the new object and on the old one. Objects without metadata, such as
-// the options of a CONNECT, match only the empty selector.
-func selectsObject(w *webhook, attr admission.Attributes) bool {
-	if w.objects.Empty() {
-		return true
-	}
-	for _, object := range []runtime.Object{attr.GetObject(), attr.GetOldObject()} {
-		if object == nil {
-			continue
-		}
-		if m, err := meta.Accessor(object); err == nil && w.objects.Matches(labels.Set(m.GetLabels())) {
-			return true
-		}
-	}
-	return false
-}
+// GetParsedObjectSelector shows the API server's code the objectSelector.
+func (w *webhook) GetParsedObjectSelector() (labels.Selector, error) { return w.objects, nil }
 
 // matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource. It
 // returns the call without its objects, or nil.

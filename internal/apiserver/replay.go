@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -33,35 +32,34 @@ func (s *Server) Replay(ctx context.Context, path string, request *admissionv1.A
 	if path == "" {
 		return s.Send(ctx, requestOf(request))
 	}
-	w, mutating, err := s.webhookAt(path)
+	w, err := s.webhookAt(path)
 	if err != nil {
 		return nil, err
 	}
-	return s.ask(ctx, w, mutating, request)
+	return s.ask(ctx, w, request)
 }
 
 // Recall returns the outcome of such a call if answer handled it, in this version of AdmissionReview. The webhook is
 // the one on the path. Without a path, it is a mutating webhook that Recall defines.
 func (s *Server) Recall(ctx context.Context, path, version string, request *admissionv1.AdmissionRequest, answer http.Handler) (*Outcome, error) {
-	w, mutating := &webhook{}, true
+	w := &webhook{}
 	w.Name, w.ClientConfig.URL = "recorded", new("https://webhook.invalid/")
 	w.SideEffects = new(admissionregistrationv1.SideEffectClassNone) // otherwise a dry run would not be sent
 	if path != "" {
 		var err error
-		if w, mutating, err = s.webhookAt(path); err != nil {
+		if w, err = s.webhookAt(path); err != nil {
 			return nil, err
 		}
 	}
 	recorded := *w
 	recorded.AdmissionReviewVersions = []string{version}
-	var err error
-	if recorded.client, err = clientOf(w.ClientConfig, answer); err != nil {
+	if err := recorded.connect(answer); err != nil {
 		return nil, err
 	}
-	return s.ask(ctx, &recorded, mutating, request)
+	return s.ask(ctx, &recorded, request)
 }
 
-func (s *Server) ask(ctx context.Context, w *webhook, mutating bool, request *admissionv1.AdmissionRequest) (*Outcome, error) {
+func (s *Server) ask(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest) (*Outcome, error) {
 	a := &admissionRun{s: s, resolved: &resolved{Request: requestOf(request)}, trace: &Trace{}}
 	kind := schema.GroupVersionKind(request.Kind)
 	var err error
@@ -74,11 +72,11 @@ func (s *Server) ask(ctx context.Context, w *webhook, mutating bool, request *ad
 	a.current = a.object
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if mutating {
+	if !w.validating {
 		_, err := a.callMutating(ctx, w, &invocation{kind: kind, object: a.object, oldObject: a.oldObject}, request, 0)
 		return a.outcome(err)
 	}
-	record, _, err := a.call(ctx, w, request, 0, false)
+	record, _, err := a.call(ctx, w, request, 0)
 	err, record.Ignored = a.failed(ctx, w, err)
 	a.calls = append(a.calls, *record)
 	return a.outcome(err)
@@ -119,21 +117,13 @@ func requestOf(told *admissionv1.AdmissionRequest) Request {
 
 // webhookAt finds the webhook that is called on a path. The webhook's path can have a prefix if the program shares
 // its server.
-func (s *Server) webhookAt(path string) (w *webhook, mutating bool, err error) {
+func (s *Server) webhookAt(path string) (*webhook, error) {
 	unknown := &UnknownPathError{Path: path}
-	for _, all := range [][]*webhook{s.mutating, s.validating} {
-		for _, w := range all {
-			if strings.HasSuffix(w.path(), path) {
-				return w, slices.Contains(s.mutating, w), nil
-			}
-			unknown.Known = append(unknown.Known, w.path())
+	for _, w := range s.webhooks {
+		if strings.HasSuffix(w.target.Path, path) {
+			return w, nil
 		}
+		unknown.Known = append(unknown.Known, w.target.Path)
 	}
-	return nil, false, unknown
-}
-
-// path returns the URL path on which the webhook is called.
-func (w *webhook) path() string {
-	target, _ := targetOf(w.ClientConfig) // newWebhook has parsed it before
-	return target.Path
+	return nil, unknown
 }

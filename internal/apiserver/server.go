@@ -35,6 +35,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/conditions"
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -47,9 +48,9 @@ type Server struct {
 	Authorizer authorizer.UnconditionalAuthorizer // for matchConditions; default: system:masters may do everything
 	Version    string                             // "v1beta1" for a server that prefers that version of AdmissionReview
 
-	mappers              []meta.RESTMapper
-	conversions          []converter
-	mutating, validating []*webhook // in the order in which they are called
+	mappers     []meta.RESTMapper
+	conversions []converter
+	webhooks    []*webhook // mutating and validating ones, each in the order in which they are called
 }
 
 // Program is a program's handler with its webhook configurations, as in eirinix.Offline.
@@ -69,31 +70,25 @@ func (s *Server) Add(p Program) error {
 	for _, c := range p.Conversions {
 		s.conversions = append(s.conversions, converter{c, p.Handler})
 	}
-	var errs []error
+	var added []*webhook
 	if c := p.Mutating; c != nil {
 		for i, w := range c.Webhooks {
-			ready, err := newWebhook(c.Name, i, w, p.Handler)
-			s.mutating, errs = append(s.mutating, ready), append(errs, err)
+			added = append(added, &webhook{MutatingWebhook: w, configuration: c.Name, index: i})
 		}
 	}
 	if c := p.Validating; c != nil {
 		for i, v := range c.Webhooks {
-			ready, err := newWebhook(c.Name, i, webhookconf.AsMutating(v), p.Handler)
-			s.validating, errs = append(s.validating, ready), append(errs, err)
+			added = append(added, &webhook{MutatingWebhook: webhookconf.AsMutating(v), validating: true, configuration: c.Name, index: i})
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for _, webhooks := range [][]*webhook{s.mutating, s.validating} {
-		slices.SortStableFunc(webhooks, func(a, b *webhook) int { return cmp.Compare(a.configuration, b.configuration) })
-	}
-	return nil
+	s.webhooks = append(s.webhooks, added...)
+	slices.SortStableFunc(s.webhooks, func(a, b *webhook) int { return cmp.Compare(a.configuration, b.configuration) })
+	return errors.Join(list.Of(added, func(w *webhook) error { return w.prepare(p.Handler) })...)
 }
 
 // SideEffects returns the sideEffects of the webhook of that name; nil if there is none.
 func (s *Server) SideEffects(name string) *admissionregistrationv1.SideEffectClass {
-	for _, w := range slices.Concat(s.mutating, s.validating) {
+	for _, w := range s.webhooks {
 		if w.Name == name {
 			return w.SideEffects
 		}
@@ -143,56 +138,50 @@ func (s *Server) NamespaceOf(at Place, object *unstructured.Unstructured) string
 // webhook is one webhook of a configuration, prepared for matching and calling.
 type webhook struct {
 	admissionregistrationv1.MutatingWebhook
+	validating    bool
 	configuration string
 	index         int // within the configuration
 
 	namespaces, objects labels.Selector
 	conditions          matchconditions.Matcher // nil if there are none
+	target              *url.URL                // that an API server calls
 	client              *rest.RESTClient
 }
 
 func (w *webhook) id() string { return fmt.Sprintf("%s/%d", w.configuration, w.index) }
 
-func newWebhook(configuration string, index int, w admissionregistrationv1.MutatingWebhook, handler http.Handler) (*webhook, error) {
-	ready := &webhook{MutatingWebhook: w, configuration: configuration, index: index}
-	var err error
-	if ready.namespaces, err = metav1.LabelSelectorAsSelector(w.NamespaceSelector); err != nil {
-		return nil, fmt.Errorf("webhook %s: namespaceSelector: %w", w.Name, err)
+func (w *webhook) prepare(handler http.Handler) (err error) {
+	if w.namespaces, err = metav1.LabelSelectorAsSelector(w.NamespaceSelector); err != nil {
+		return fmt.Errorf("webhook %s: namespaceSelector: %w", w.Name, err)
 	}
-	if ready.objects, err = metav1.LabelSelectorAsSelector(w.ObjectSelector); err != nil {
-		return nil, fmt.Errorf("webhook %s: objectSelector: %w", w.Name, err)
+	if w.objects, err = metav1.LabelSelectorAsSelector(w.ObjectSelector); err != nil {
+		return fmt.Errorf("webhook %s: objectSelector: %w", w.Name, err)
 	}
 	if err := conditions.Check(w.Name, w.MatchConditions); err != nil {
-		return nil, err
+		return err
 	}
 	if len(w.MatchConditions) > 0 {
-		ready.conditions = conditions.Matcher(w)
+		w.conditions = conditions.Matcher(w.MutatingWebhook)
 	}
-	if ready.client, err = clientOf(w.ClientConfig, handler); err != nil {
-		return nil, fmt.Errorf("webhook %s: %w", w.Name, err)
+	if err := w.connect(handler); err != nil {
+		return fmt.Errorf("webhook %s: %w", w.Name, err)
 	}
-	return ready, nil
+	return nil
 }
 
-// clientOf returns the client that an API server would have for a webhook, but for a handler in this process.
-func clientOf(c admissionregistrationv1.WebhookClientConfig, handler http.Handler) (*rest.RESTClient, error) {
-	target, err := targetOf(c)
-	if err != nil {
-		return nil, err
+// connect gives the webhook the client that an API server would have, but for a handler in this process.
+func (w *webhook) connect(handler http.Handler) (err error) {
+	if s := w.ClientConfig.Service; s != nil {
+		w.target = &url.URL{Scheme: "https", Host: fmt.Sprintf("%s.%s.svc:%d", s.Name, s.Namespace, *s.Port), Path: *s.Path}
+	} else if w.target, err = url.Parse(*w.ClientConfig.URL); err != nil {
+		return err
 	}
-	return rest.UnversionedRESTClientFor(&rest.Config{
-		Host: target.Scheme + "://" + target.Host, APIPath: target.Path, QPS: -1, UserAgent: "kube-apiserver-admission",
+	w.client, err = rest.UnversionedRESTClientFor(&rest.Config{
+		Host: w.target.Scheme + "://" + w.target.Host, APIPath: w.target.Path, QPS: -1, UserAgent: "kube-apiserver-admission",
 		Transport:     inprocess.Transport{Handler: handler},
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: reviewCodec(), ContentType: runtime.ContentTypeJSON},
 	})
-}
-
-// targetOf returns the URL that an API server calls.
-func targetOf(c admissionregistrationv1.WebhookClientConfig) (*url.URL, error) {
-	if s := c.Service; s != nil {
-		return &url.URL{Scheme: "https", Host: fmt.Sprintf("%s.%s.svc:%d", s.Name, s.Namespace, *s.Port), Path: *s.Path}, nil
-	}
-	return url.Parse(*c.URL)
+	return err
 }
 
 // reviewCodec reads and writes AdmissionReviews of both versions.
@@ -201,14 +190,6 @@ func reviewCodec() runtime.NegotiatedSerializer {
 	_, _ = admissionv1.AddToScheme(scheme), admissionv1beta1.AddToScheme(scheme) // cannot fail in an empty scheme
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
 	return serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
-}
-
-// authorizer returns the authorizer for matchConditions.
-func (s *Server) authorizer() authorizer.UnconditionalAuthorizer {
-	if s.Authorizer != nil {
-		return s.Authorizer
-	}
-	return authorizer.AuthorizerFunc(mastersOnly)
 }
 
 // mastersOnly grants the rights of a cluster without RBAC rules.
