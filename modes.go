@@ -14,7 +14,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/modes"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // modesOf returns the ConfigMap of ManagerOptions.Modes, of which only the namespace and the name are set. It returns nil
@@ -45,15 +44,7 @@ func (s setup) newModes(namespace string, log logr.Logger) *modes.Modes {
 func (p *program) readModes(ctx context.Context) error {
 	shadows, unread := map[string]bool{}, false
 	for _, conf := range p.configurations {
-		object := conf.Object()
-		err := p.cache.Get(ctx, object)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		var found webhookconf.Found
-		if err == nil {
-			found, err = conf.Read(object)
-		}
+		found, err := conf.Read(ctx, p.cache.Get)
 		unread = unread || err != nil // the controller reports it
 		for _, name := range found.Shadows {
 			shadows[name] = true

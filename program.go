@@ -160,11 +160,8 @@ func (p *program) answerCanary(ctx context.Context, req admission.Request) admis
 func (p *program) routes(ctx context.Context) map[string]rollout.Route {
 	var found []webhookconf.Found
 	for _, conf := range p.configurations {
-		object := conf.Object()
-		if p.cache.Get(ctx, object) == nil {
-			if f, err := conf.Read(object); err == nil {
-				found = append(found, f)
-			}
+		if f, err := conf.Read(ctx, p.cache.Get); err == nil {
+			found = append(found, f)
 		}
 	}
 	return rollout.With(rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName()), webhookconf.InForce(found), nil)

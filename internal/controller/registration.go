@@ -70,15 +70,7 @@ func (c *Controller) aim(o *Observation) {
 // observe returns both configurations from the cached copies.
 func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
-		object := conf.Object()
-		err := c.Cache.Get(ctx, object)
-		if apierrors.IsNotFound(err) {
-			return conf.Read(nil)
-		}
-		if err != nil {
-			return webhookconf.Found{}, err
-		}
-		return conf.Read(object)
+		return conf.Read(ctx, c.Cache.Get)
 	})
 }
 

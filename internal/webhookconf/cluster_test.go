@@ -1,6 +1,7 @@
 package webhookconf_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -164,6 +166,14 @@ func untyped(object runtime.Object) *unstructured.Unstructured {
 	var stored unstructured.Unstructured
 	Expect(scheme.Scheme.Convert(object, &stored, nil)).To(Succeed())
 	return &stored
+}
+
+// holding returns a cache that holds the object.
+func holding(object *unstructured.Unstructured) func(context.Context, client.Object) error {
+	return func(_ context.Context, into client.Object) error {
+		into.(*unstructured.Unstructured).Object = object.Object
+		return nil
+	}
 }
 
 func (c *cluster) holdsNothing() bool {

@@ -62,9 +62,8 @@ type Configuration interface {
 	// Get reads the configuration with one request. A missing configuration is not an error. One of another deployment
 	// is an *OwnedElsewhereError.
 	Get(ctx context.Context) (Found, error)
-	// Read returns the same as Get for an object from a cache, without changing the object. nil means a missing
-	// configuration.
-	Read(object client.Object) (Found, error)
+	// Read returns the same as Get, from a cache whose get fills in an untyped object of its name.
+	Read(ctx context.Context, get func(context.Context, client.Object) error) (Found, error)
 	// Put changes the configuration that was found, with one request: a create, or an update that succeeds only on the
 	// version that was found. It sends no request if nothing changes. A lost race is an error for which
 	// apierrors.IsConflict, IsAlreadyExists or IsNotFound is true: get and decide again. Put returns the resulting
@@ -91,7 +90,9 @@ const (
 // "namespace/name". Only the names in the options matter.
 func Configurations(client dynamic.Interface, o Options, owner string) (all []Configuration) {
 	for _, k := range []Kind{Mutating, Validating} {
-		all = append(all, &configuration{object: k.object(client, k.ConfigurationName(o.Fingerprint), owner), names: o})
+		c := &configuration{names: o}
+		c.object = k.object(client, k.ConfigurationName(o.Fingerprint), owner, c)
+		all = append(all, c)
 	}
 	return all
 }
@@ -128,8 +129,8 @@ func (k Kind) version() schema.GroupVersion {
 	return schema.GroupVersion{Group: k.Group, Version: "v1"}
 }
 
-func (k Kind) object(client dynamic.Interface, name, owner string) object {
-	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner}
+func (k Kind) object(client dynamic.Interface, name, owner string, of form) object {
+	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner, of: of}
 }
 
 // object is the object of a Configuration in a cluster. It is untyped, so that what our Go types do not know survives
@@ -139,6 +140,15 @@ type object struct {
 	client dynamic.ResourceInterface
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
+	of     form
+}
+
+// form is what distinguishes a webhook configuration from a definition. object is nil if it does not exist.
+type form interface {
+	// complete adds what only this form has to what was found.
+	complete(f *Found)
+	missing(object *unstructured.Unstructured, d Desired) []string
+	intact(object *unstructured.Unstructured, d Desired) bool
 }
 
 func (o object) String() string { return o.kind.Name + " " + o.name }
@@ -156,41 +166,51 @@ func (o object) empty() *unstructured.Unstructured {
 	return empty
 }
 
-// get implements Get. found returns the Found of an object, which is nil if it does not exist.
-func (o object) get(ctx context.Context, found func(*unstructured.Unstructured) Found) (Found, error) {
+func (o object) Get(ctx context.Context) (Found, error) {
 	existing, err := o.client.Get(ctx, o.name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return found(nil), nil
-	case err != nil:
-		return Found{}, o.explain("get", err)
-	}
-	return o.read(existing, found)
+	return o.read(existing, o.explain("get", err))
 }
 
-// read implements Read.
-func (o object) read(from client.Object, found func(*unstructured.Unstructured) Found) (Found, error) {
-	if from == nil {
-		return found(nil), nil
+func (o object) Read(ctx context.Context, get func(context.Context, client.Object) error) (Found, error) {
+	existing := o.empty()
+	return o.read(existing, get(ctx, existing))
+}
+
+// read returns what was found by a request with this error.
+func (o object) read(existing *unstructured.Unstructured, err error) (Found, error) {
+	if apierrors.IsNotFound(err) {
+		return o.found(nil), nil
 	}
-	existing, ok := from.(*unstructured.Unstructured)
-	switch {
-	case !ok:
-		return Found{}, fmt.Errorf("%s: read from a %T", o, from)
-	case existing != nil && existing.GetName() != o.name:
-		return Found{}, fmt.Errorf("%s: read from %q", o, existing.GetName())
+	if err == nil {
+		err = o.owned(existing)
 	}
-	if err := o.owned(existing); err != nil {
+	if err != nil {
 		return Found{}, err
 	}
-	return found(existing), nil
+	return o.found(existing), nil
 }
 
-// owned returns an error if the object belongs to another deployment. One without an owner may become ours. existing is
-// nil if none exists.
+// found returns the Found of an object, which is nil if it does not exist.
+func (o object) found(existing *unstructured.Unstructured) Found {
+	f := Found{object: existing, of: o.of}
+	if existing == nil {
+		return f
+	}
+	annotations := existing.GetAnnotations()
+	f.Exists, f.ResourceVersion, f.UID, f.managers = true, existing.GetResourceVersion(), existing.GetUID(), existing.GetManagedFields()
+	f.Version, f.Pins, f.Unneeded = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation]), readUnneeded(annotations[UnneededAnnotation])
+	o.of.complete(&f)
+	return f
+}
+
+// owned returns an error if the object is another one, or belongs to another deployment. One without an owner may become
+// ours. existing is nil if none exists.
 func (o object) owned(existing *unstructured.Unstructured) error {
 	if existing == nil {
 		return nil
+	}
+	if existing.GetName() != o.name {
+		return fmt.Errorf("%s: read from %q", o, existing.GetName())
 	}
 	if other := existing.GetAnnotations()[OwnerAnnotation]; other != "" && other != o.owner {
 		return &OwnedElsewhereError{Kind: o.kind.Name, Configuration: o.name, Owner: other, Us: o.owner}
@@ -280,7 +300,7 @@ func (w webhook) trust(bundle []byte) {
 }
 
 // Found is a configuration that was read. It does not change, and shares nothing that its holder could change with the
-// object that it was read from. The zero value is a configuration that does not exist.
+// object that it was read from. Only a Configuration makes it.
 type Found struct {
 	Exists          bool
 	ResourceVersion string
@@ -297,36 +317,16 @@ type Found struct {
 	managers   []metav1.ManagedFieldsEntry
 
 	object *unstructured.Unstructured // nil if it does not exist
-	of     comparer                   // nil in the zero value
+	of     form
 }
 
-// comparer compares a configuration that was read with a desired one. object is nil if it does not exist.
-type comparer interface {
-	missing(object *unstructured.Unstructured, d Desired) []string
-	intact(object *unstructured.Unstructured, d Desired) bool
-}
-
-// Missing returns the names of the entries of d, of this configuration's kind, that it does not hold. The zero Found
-// has no kind and lacks all of them.
-func (f Found) Missing(d Desired) (missing []string) {
-	if f.of != nil {
-		return f.of.missing(f.object, d)
-	}
-	for _, e := range d.Entries {
-		missing = append(missing, e.Name)
-	}
-	return missing
-}
+// Missing returns the names of the entries of d, of this configuration's kind, that it does not hold.
+func (f Found) Missing(d Desired) []string { return f.of.missing(f.object, d) }
 
 // Intact reports whether Put with these entries would change nothing but the caBundles and the annotations about CAs.
 // Labels and annotations that are not ours do not matter. A missing configuration is intact if d has no entries of its
 // kind.
-func (f Found) Intact(d Desired) bool {
-	if f.of != nil {
-		return f.of.intact(f.object, d)
-	}
-	return len(d.Entries) == 0
-}
+func (f Found) Intact(d Desired) bool { return f.of.intact(f.object, d) }
 
 // LastManager returns the other field manager that wrote the configuration last. It is empty if the managed fields are
 // unknown, as in a cache that strips them, or name no other manager.
@@ -343,33 +343,14 @@ func (f Found) LastManager() string {
 	return last.Manager
 }
 
-func (c *configuration) Get(ctx context.Context) (Found, error) { return c.get(ctx, c.found) }
-
-func (c *configuration) Read(object client.Object) (Found, error) { return c.read(object, c.found) }
-
-// found returns the Found of an object, which is nil if the configuration does not exist.
-func (c *configuration) found(object *unstructured.Unstructured) Found {
-	if object == nil {
-		return Found{of: c}
-	}
-	annotations := object.GetAnnotations()
-	f := foundIn(object, c)
-	f.Version, f.Pins = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation])
-	f.Unneeded, f.Shadows = readUnneeded(annotations[UnneededAnnotation]), readShadows(annotations[ShadowAnnotation])
-	f.validating, f.steps = c.kind.validating, readSteps(annotations[StepsAnnotation], f.Version)
-	for _, w := range c.ours(object) {
+func (c *configuration) complete(f *Found) {
+	annotations := f.object.GetAnnotations()
+	f.Shadows, f.validating, f.steps = readShadows(annotations[ShadowAnnotation]), c.kind.validating, readSteps(annotations[StepsAnnotation], f.Version)
+	for _, w := range c.ours(f.object) {
 		f.paths = append(f.paths, w.path())
 		if bundle := w.bundle(); !slices.ContainsFunc(f.Bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
 			f.Bundles = append(f.Bundles, bundle)
 		}
-	}
-	return f
-}
-
-// foundIn returns what every object has.
-func foundIn(object *unstructured.Unstructured, of comparer) Found {
-	return Found{
-		Exists: true, ResourceVersion: object.GetResourceVersion(), UID: object.GetUID(), managers: object.GetManagedFields(), object: object, of: of,
 	}
 }
 

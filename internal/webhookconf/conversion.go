@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/list"
@@ -35,7 +34,11 @@ var conversionReviewVersions = []any{"v1", "v1beta1"}
 // Conversions returns the conversion webhook of each of these CustomResourceDefinitions. owner is the certificate
 // Secret, "namespace/name".
 func Conversions(client dynamic.Interface, crds []string, owner string) []Configuration {
-	return list.Of(crds, func(crd string) Configuration { return &conversion{CRD.object(client, crd, owner)} })
+	return list.Of(crds, func(crd string) Configuration {
+		c := &conversion{}
+		c.object = CRD.object(client, crd, owner, c)
+		return c
+	})
 }
 
 // conversion implements Configuration for the conversion webhook of one CustomResourceDefinition.
@@ -54,25 +57,12 @@ func (c *conversion) entry(entries []Entry) *Entry {
 	return nil
 }
 
-func (c *conversion) Get(ctx context.Context) (Found, error) { return c.get(ctx, c.found) }
-
-func (c *conversion) Read(object client.Object) (Found, error) { return c.read(object, c.found) }
-
-// found returns the Found of a definition, which is nil if it does not exist.
-func (c *conversion) found(crd *unstructured.Unstructured) Found {
-	if crd == nil {
-		return Found{of: c}
+func (c *conversion) complete(f *Found) {
+	if f.object.GetAnnotations()[OwnerAnnotation] == "" { // its webhook, if any, is not ours yet
+		f.Version, f.Pins, f.Unneeded = "", nil, nil
+	} else if now := registeredIn(f.object); now != nil {
+		f.Bundles = [][]byte{now.bundle()}
 	}
-	found, annotations := foundIn(crd, c), crd.GetAnnotations()
-	if annotations[OwnerAnnotation] == "" {
-		return found // its webhook, if any, is not ours yet
-	}
-	found.Version, found.Pins = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation])
-	found.Unneeded = readUnneeded(annotations[UnneededAnnotation])
-	if now := registeredIn(crd); now.Strategy == WebhookStrategy {
-		found.Bundles = [][]byte{now.Webhook.bundle()}
-	}
-	return found
 }
 
 // WebhookStrategy and noStrategy are the values of spec.conversion.strategy.
@@ -81,22 +71,14 @@ const (
 	noStrategy      = "None"
 )
 
-// conversionSpec is spec.conversion of a CustomResourceDefinition.
-type conversionSpec struct {
-	Strategy string
-	Webhook  webhook
-}
-
-// registeredIn returns the spec.conversion of a CustomResourceDefinition. Members of another type count as missing.
-func registeredIn(crd *unstructured.Unstructured) (s conversionSpec) {
-	s.Strategy, _, _ = unstructured.NestedString(crd.Object, "spec", "conversion", "strategy")
-	s.Webhook, _, _ = unstructured.NestedMap(crd.Object, "spec", "conversion", "webhook")
-	return s
-}
-
-// holds reports whether it is as desired. Members that we do not know do not matter.
-func (s conversionSpec) holds(desired conversionSpec) bool {
-	return holds(map[string]any{"strategy": s.Strategy, "webhook": map[string]any(s.Webhook)}, desired.inFull())
+// registeredIn returns a copy of the conversion webhook of a CustomResourceDefinition. It is nil if there is none, or if
+// a member is of another type.
+func registeredIn(crd *unstructured.Unstructured) webhook {
+	if strategy, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "strategy"); strategy != WebhookStrategy {
+		return nil
+	}
+	w, _, _ := unstructured.NestedMap(crd.Object, "spec", "conversion", "webhook")
+	return w
 }
 
 // holds reports whether a merge patch changes nothing in a tree.
@@ -114,19 +96,17 @@ func holds(tree, patch any) bool {
 	return true
 }
 
-// desired returns the spec.conversion for an entry.
-func (c *conversion) desired(o Options, e Entry) conversionSpec {
+// desired returns the conversion webhook for an entry.
+func (c *conversion) desired(o Options, e Entry) webhook {
 	o.CABundle = nil
 	call := o.ClientConfig(e.Path)
 	address, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&call) // cannot fail for a type of the API
-	return conversionSpec{Strategy: WebhookStrategy, Webhook: map[string]any{
-		"clientConfig": address, "conversionReviewVersions": conversionReviewVersions,
-	}}
+	return webhook{"clientConfig": address, "conversionReviewVersions": conversionReviewVersions}
 }
 
 func (c *conversion) missing(crd *unstructured.Unstructured, d Desired) []string {
 	e := c.entry(d.Entries)
-	if e == nil || crd == nil || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd).Strategy == WebhookStrategy {
+	if e == nil || crd == nil || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd) != nil {
 		return nil
 	}
 	return []string{e.Name}
@@ -139,8 +119,8 @@ func (c *conversion) intact(crd *unstructured.Unstructured, d Desired) bool {
 		return true
 	}
 	annotations, now, desired := crd.GetAnnotations(), registeredIn(crd), c.desired(d.Options, *e)
-	desired.Webhook.trust(now.Webhook.bundle())
-	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version && now.holds(desired)
+	desired.trust(now.bundle())
+	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version && holds(map[string]any(now), desired.inFull())
 }
 
 func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
@@ -148,40 +128,36 @@ func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found,
 	if crd == nil {
 		return c.found(nil), Absent, nil
 	}
-	spec, annotations := registeredIn(crd), crd.GetAnnotations()
+	call, annotations := registeredIn(crd), crd.GetAnnotations()
 	if d := change.Entries; d != nil && c.Holds(d.Entries) {
-		bundle := ca.Bundle(from.Bundles...)
-		spec = c.desired(d.Options, *c.entry(d.Entries))
-		spec.Webhook.trust(bundle)
+		call = c.desired(d.Options, *c.entry(d.Entries))
+		call.trust(ca.Bundle(from.Bundles...))
 		annotations = with(with(annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
-	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != WebhookStrategy {
+	} else if annotations[OwnerAnnotation] == "" || call == nil {
 		return from, Unchanged, nil // not our webhook
 	}
 	if change.Bundle != nil {
-		spec.Webhook.trust(change.Bundle)
+		call.trust(change.Bundle)
 		annotations = with(annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
 		annotations = with(annotations, UnneededAnnotation, unneededText(change.Unneeded))
 	}
-	if registeredIn(crd).holds(spec) && maps.Equal(ours(annotations), ours(crd.GetAnnotations())) {
+	if holds(map[string]any(registeredIn(crd)), call.inFull()) && maps.Equal(ours(annotations), ours(crd.GetAnnotations())) {
 		return from, Unchanged, nil
 	}
-	written, err := c.patch(ctx, crd.GetResourceVersion(), annotations, spec.inFull())
+	written, err := c.patch(ctx, crd.GetResourceVersion(), annotations, map[string]any{"strategy": WebhookStrategy, "webhook": call.inFull()})
 	if err != nil {
 		return Found{}, "", err
 	}
-	found, err := c.Read(written)
-	return found, Updated, err
+	return c.found(written), Updated, nil
 }
 
-// inFull returns the spec with null for each member of the address that it does not have.
-func (s conversionSpec) inFull() map[string]any {
+// inFull returns what we set of a conversion webhook, with null for each member of the address that it does not have.
+func (w webhook) inFull() map[string]any {
 	address := map[string]any{"url": nil, "service": nil, "caBundle": nil}
-	maps.Copy(address, s.Webhook.address())
-	return map[string]any{"strategy": s.Strategy, "webhook": map[string]any{
-		"clientConfig": address, "conversionReviewVersions": s.Webhook["conversionReviewVersions"],
-	}}
+	maps.Copy(address, w.address())
+	return map[string]any{"clientConfig": address, "conversionReviewVersions": w["conversionReviewVersions"]}
 }
 
 // ourAnnotations are the annotations that this package writes.

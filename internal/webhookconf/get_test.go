@@ -1,6 +1,8 @@
 package webhookconf_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -37,15 +40,6 @@ var _ = Describe("A configuration that is read", func() {
 			Expect(found.Missing(*volumes(validating))).To(BeEmpty(), "of the other kind")
 			Expect(found.Intact(*volumes(validating))).To(BeTrue(), "Put would not create it")
 		})
-
-		It("is the zero value, but for its kind", func() {
-			var found webhookconf.Found
-			Expect(found.Exists).To(BeFalse())
-			Expect(found.LastManager()).To(BeEmpty())
-			Expect(found.Missing(*volumes())).To(ConsistOf("volumes"))
-			Expect(found.Intact(*volumes())).To(BeFalse())
-			Expect(found.Intact(*desired(urlOptions()))).To(BeTrue())
-		})
 	})
 
 	It("equals the result of Put", func(ctx SpecContext) {
@@ -68,7 +62,7 @@ var _ = Describe("A configuration that is read", func() {
 		cached := c.tree()
 		before := cached.DeepCopy()
 		c.ClearActions()
-		found, err := mutatingIn(c).Read(cached)
+		found, err := mutatingIn(c).Read(ctx, holding(cached))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.verbs()).To(BeEmpty())
 		live := get(ctx, mutatingIn(c))
@@ -83,21 +77,21 @@ var _ = Describe("A configuration that is read", func() {
 		Expect(cached).To(Equal(before))
 	})
 
+	It("from a cache is none if the cache knows of none, and nothing if the cache knows nothing", func(ctx SpecContext) {
+		c, failure := mutatingIn(newCluster()), errors.New("not seen yet")
+		found, err := c.Read(ctx, func(context.Context, client.Object) error { return apierrors.NewNotFound(schema.GroupResource{}, configurationName) })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found.Exists).To(BeFalse())
+		Expect(found.Missing(*volumes())).To(ConsistOf("volumes"))
+		_, err = c.Read(ctx, func(context.Context, client.Object) error { return failure })
+		Expect(err).To(BeIdenticalTo(failure))
+	})
+
 	DescribeTable("from a cache is",
-		func(object client.Object, expected string) {
-			found, err := mutatingIn(newCluster()).Read(object)
-			if expected == "" {
-				Expect(err).NotTo(HaveOccurred())
-				Expect(found.Exists).To(BeFalse())
-				Expect(found.Missing(*volumes())).To(ConsistOf("volumes"))
-				return
-			}
+		func(ctx SpecContext, object *unstructured.Unstructured, expected string) {
+			_, err := mutatingIn(newCluster()).Read(ctx, holding(object))
 			Expect(err).To(MatchError(And(ContainSubstring(configurationName), ContainSubstring(expected))))
 		},
-		Entry("none, for nil", nil, ""),
-		Entry("none, for a nil of its type", (*unstructured.Unstructured)(nil), ""),
-		Entry("refused, for another type", &corev1.Secret{}, "read from a *v1.Secret"),
-		Entry("refused, for a typed one", configuration(nil), "read from a *v1.MutatingWebhookConfiguration"),
 		Entry("refused, for another name", &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "x"}}}, `read from "x"`),
 	)
 
@@ -272,10 +266,10 @@ var _ = Describe("A configuration that is read", func() {
 			return metav1.ManagedFieldsEntry{Manager: manager, Time: new(metav1.NewTime(noon.Add(time.Duration(minute) * time.Minute)))}
 		}
 		DescribeTable("a manager",
-			func(expected string, entries ...metav1.ManagedFieldsEntry) {
+			func(ctx SpecContext, expected string, entries ...metav1.ManagedFieldsEntry) {
 				stored := configuration(nil)
 				stored.ManagedFields = entries
-				found, err := mutatingIn(newCluster()).Read(untyped(stored))
+				found, err := mutatingIn(newCluster()).Read(ctx, holding(untyped(stored)))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(found.LastManager()).To(Equal(expected))
 			},

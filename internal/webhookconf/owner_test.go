@@ -31,8 +31,8 @@ var _ = Describe("The configuration of another deployment", func() {
 			Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
 			return err
 		}),
-		Entry("by Read", func(_ context.Context, c *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Read(c.tree())
+		Entry("by Read", func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
+			found, err := ours.Read(ctx, holding(c.tree()))
 			Expect(found).To(Equal(webhookconf.Found{}))
 			return err
 		}),

@@ -70,7 +70,7 @@ type Change struct {
 func (c *configuration) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
 	existing, desired, outcome := from.object, c.desired(from.object, change), Updated
 	var written *unstructured.Unstructured
-	_, err := c.Read(existing)
+	err := c.owned(existing)
 	switch {
 	case err != nil:
 		return Found{}, "", err
