@@ -4,28 +4,27 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/pager"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-const (
-	// rewatchAfter prevents a busy loop if a watch ends at once.
-	rewatchAfter = time.Second
-
-	// listPage limits one response of a list, and with it the memory that both sides need for it.
-	listPage = 500
-)
+// rewatchAfter prevents a busy loop if a watch ends at once.
+const rewatchAfter = time.Second
 
 // PodWatch follows pods across all interruptions of a watch. It differs from client-go's reflector in ways that its
 // users rely on. The initial pods are no events, a watch can start at a given resourceVersion, and events stay ADDED,
@@ -51,11 +50,10 @@ func (w *PodWatch) Run(ctx context.Context) error {
 	}
 	for {
 		err := w.follow(ctx)
-		if ctx.Err() != nil {
-			return err
-		}
 		switch {
-		case err == nil: // the API server ends every watch after some minutes
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, watchtools.ErrWatchClosed): // the API server ends every watch after some minutes
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 			w.Log.Info("the API server's history does not reach back to where the watch was; listing pods again", "resourceVersion", w.ResourceVersion)
 			if err := w.relist(ctx, w.Deliver); err != nil {
@@ -81,20 +79,8 @@ func (w *PodWatch) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer events.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case event, open := <-events.ResultChan():
-			if !open {
-				return nil
-			}
-			if err := w.take(event); err != nil {
-				return err
-			}
-		}
-	}
+	_, err = watchtools.UntilWithoutRetry(ctx, events, func(event watch.Event) (bool, error) { return false, w.take(event) })
+	return err
 }
 
 func (w *PodWatch) take(event watch.Event) error {
@@ -121,36 +107,27 @@ func (w *PodWatch) take(event watch.Event) error {
 // relist lists the pods and delivers the events that were missed. deliver is nil for the first list, which has missed
 // none. A pod that is gone is DELETED in its last observed state.
 func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error {
-	var now map[types.UID]*corev1.Pod
-	var order []*corev1.Pod
-	err := wait.Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) error {
-		now, order = map[types.UID]*corev1.Pod{}, nil
-		o := metav1.ListOptions{LabelSelector: w.Selector, Limit: listPage}
-		for {
-			page, err := w.Pods.List(ctx, o)
-			if apierrors.IsResourceExpired(err) && o.Continue != "" {
-				// The list took longer than the history reaches back, so it starts again.
-				return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusServiceUnavailable, Message: err.Error()}}
-			}
-			if err != nil {
-				return err
-			}
-			for i := range page.Items {
-				pod := &page.Items[i]
-				now[pod.UID] = pod
-				order = append(order, pod)
-			}
-			w.ResourceVersion = page.ResourceVersion
-			if o.Continue = page.Continue; o.Continue == "" {
-				return nil
-			}
-		}
+	var all runtime.Object
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return w.Pods.List(ctx, o) })
+	err := wait.Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) (err error) {
+		all, _, err = pages.List(ctx, metav1.ListOptions{LabelSelector: w.Selector})
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	list, err := meta.ListAccessor(all)
+	if err != nil {
+		return err
+	}
+	now, order := map[types.UID]*corev1.Pod{}, []*corev1.Pod{}
+	_ = meta.EachListItem(all, func(o runtime.Object) error { // all are pods
+		pod, _ := o.(*corev1.Pod)
+		now[pod.UID], order = pod, append(order, pod)
+		return nil
+	})
 	before := w.known
-	w.known = now
+	w.known, w.ResourceVersion = now, list.GetResourceVersion()
 	if deliver == nil {
 		return nil
 	}
