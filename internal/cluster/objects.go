@@ -187,18 +187,7 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		if f.Needed {
 			pause = delays()
 		}
-		f.pause(ctx, pause)
-	}
-}
-
-// pause waits for the delay, or until the object is to be looked at again at once.
-func (f *followed) pause(ctx context.Context, delay time.Duration) {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-f.again:
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = wait.SleepUnless(ctx, pause, f.again)
 	}
 }
 
@@ -350,7 +339,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 		case o.set(f, object, nil, true):
 			delays = wait.Backoff(firstPoll, lastPoll)
 		}
-		f.pause(ctx, delays())
+		_ = wait.SleepUnless(ctx, delays(), f.again)
 	}
 	return nil
 }

@@ -150,14 +150,8 @@ func (s *source) pauses() func(context.Context) {
 		if !s.listed.Load() {
 			delay = min(delay, unlistedRetry)
 		}
-		delay = delay/2 + rand.N(delay) // when an API server ends, the watches of all replicas end
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-s.wake: // by a call that has seen that the last attempt is old enough
-		case <-ctx.Done():
-		}
+		delay = delay/2 + rand.N(delay)          // when an API server ends, the watches of all replicas end
+		_ = wait.SleepUnless(ctx, delay, s.wake) // by a call that has seen that the last attempt is old enough
 	}
 }
 

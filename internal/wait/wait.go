@@ -38,15 +38,19 @@ func Signal(into chan<- struct{}) {
 }
 
 // Sleep waits for d or until ctx ends, and then returns the cause of its end.
-func Sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error { return SleepUnless(ctx, d, nil) }
+
+// SleepUnless is a Sleep that wake ends early.
+func SleepUnless(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-wake:
 	case <-timer.C:
-		return nil
 	}
+	return nil
 }
 
 // Retry runs f until it succeeds, ctx ends, or it fails for a reason that waiting does not resolve. It logs each

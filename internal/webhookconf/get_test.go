@@ -79,7 +79,9 @@ var _ = Describe("A configuration that is read", func() {
 
 	It("from a cache is none if the cache knows of none, and nothing if the cache knows nothing", func(ctx SpecContext) {
 		c, failure := mutatingIn(newCluster()), errors.New("not seen yet")
-		found, err := c.Read(ctx, func(context.Context, client.Object) error { return apierrors.NewNotFound(schema.GroupResource{}, configurationName) })
+		found, err := c.Read(ctx, func(context.Context, client.Object) error {
+			return apierrors.NewNotFound(schema.GroupResource{}, configurationName)
+		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found.Exists).To(BeFalse())
 		Expect(found.Missing(*volumes())).To(ConsistOf("volumes"))
