@@ -104,6 +104,7 @@ type Kind struct {
 	Resource string // as in RBAC rules
 
 	suffix     string
+	removal    string // the verb of a Delete
 	validating bool
 }
 
@@ -112,10 +113,11 @@ type Kind struct {
 var (
 	Mutating = Kind{
 		Group: admissionregistrationv1.GroupName, Name: "MutatingWebhookConfiguration", Resource: "mutatingwebhookconfigurations", suffix: "-mutating-hook",
+		removal: "delete",
 	}
 	Validating = Kind{
 		Group: admissionregistrationv1.GroupName, Name: "ValidatingWebhookConfiguration", Resource: "validatingwebhookconfigurations", suffix: "-validating-hook",
-		validating: true,
+		removal: "delete", validating: true,
 	}
 )
 
@@ -147,6 +149,8 @@ type object struct {
 type form interface {
 	// complete adds what only this form has to what was found.
 	complete(f *Found)
+	// remove removes the registration from an object that exists and does not belong to another deployment.
+	remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error)
 	missing(object *unstructured.Unstructured, d Desired) []string
 	intact(object *unstructured.Unstructured, d Desired) bool
 }
@@ -166,9 +170,12 @@ func (o object) empty() *unstructured.Unstructured {
 	return empty
 }
 
-func (o object) Get(ctx context.Context) (Found, error) {
+func (o object) Get(ctx context.Context) (Found, error) { return o.get(ctx, "get") }
+
+// get implements Get, for a caller that needs these verbs.
+func (o object) get(ctx context.Context, verbs string) (Found, error) {
 	existing, err := o.client.Get(ctx, o.name, metav1.GetOptions{})
-	return o.read(existing, o.explain("get", err))
+	return o.read(existing, o.explain(verbs, err))
 }
 
 func (o object) Read(ctx context.Context, get func(context.Context, client.Object) error) (Found, error) {
@@ -188,6 +195,23 @@ func (o object) read(existing *unstructured.Unstructured, err error) (Found, err
 		return Found{}, err
 	}
 	return o.found(existing), nil
+}
+
+func (o object) Delete(ctx context.Context) (outcome Outcome, err error) {
+	err = retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+		found, err := o.get(ctx, "get and "+o.kind.removal)
+		if outcome = Absent; err == nil && found.Exists {
+			outcome, err = o.of.remove(ctx, found.object)
+		}
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Absent, nil
+	case err != nil:
+		return "", err
+	}
+	return outcome, nil
 }
 
 // found returns the Found of an object, which is nil if it does not exist.
@@ -367,27 +391,11 @@ func (c *configuration) missing(object *unstructured.Unstructured, d Desired) (m
 	return missing
 }
 
-func (c *configuration) Delete(ctx context.Context) (Outcome, error) {
-	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
-		if err == nil {
-			err = c.owned(existing)
-		}
-		if err != nil {
-			return err
-		}
-		// The preconditions ensure that only the object that was read is deleted.
-		return c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
-		}})
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Absent, nil
-	case err != nil:
-		return "", c.explain("get and delete", err)
-	}
-	return Deleted, nil
+func (c *configuration) remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error) {
+	// The preconditions ensure that only the object that was read is deleted.
+	return Deleted, c.explain("get and delete", c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
+	}}))
 }
 
 // OwnedElsewhereError reports that the configuration belongs to another deployment.

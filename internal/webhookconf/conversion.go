@@ -13,20 +13,18 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/retry"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // CRD is the kind of CustomResourceDefinitions.
-var CRD = Kind{Group: "apiextensions.k8s.io", Name: "CustomResourceDefinition", Resource: "customresourcedefinitions"}
+var CRD = Kind{Group: "apiextensions.k8s.io", Name: "CustomResourceDefinition", Resource: "customresourcedefinitions", removal: "patch"}
 
 // conversionReviewVersions are the versions of ConversionReview that are served, the preferred one first.
 var conversionReviewVersions = []any{"v1", "v1beta1"}
@@ -197,30 +195,16 @@ func (e *StillConvertsError) Error() string {
 		"first serve one version alone, store all objects in it, and remove the others from status.storedVersions", CRD.Name, e.CRD, strings.Join(e.Versions, ", "))
 }
 
-// Delete sets the strategy None, and removes our annotations. It refuses where more than one version is served or
-// stored.
-func (c *conversion) Delete(ctx context.Context) (Outcome, error) {
-	outcome := Deleted
-	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		found, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		crd := found.object
-		if crd == nil || crd.GetAnnotations()[OwnerAnnotation] == "" {
-			outcome = Absent
-			return nil
-		}
-		if needed := versionsOf(crd); len(needed) > 1 {
-			return &StillConvertsError{CRD: c.name, Versions: needed}
-		}
-		_, err = c.patch(ctx, crd.GetResourceVersion(), nil, map[string]any{"strategy": noStrategy, "webhook": nil})
-		return err
-	})
-	if err != nil {
-		return "", err
+// remove sets the strategy None, and removes our annotations. It refuses where more than one version is served or stored.
+func (c *conversion) remove(ctx context.Context, crd *unstructured.Unstructured) (Outcome, error) {
+	if crd.GetAnnotations()[OwnerAnnotation] == "" {
+		return Absent, nil
 	}
-	return outcome, nil
+	if needed := versionsOf(crd); len(needed) > 1 {
+		return "", &StillConvertsError{CRD: c.name, Versions: needed}
+	}
+	_, err := c.patch(ctx, crd.GetResourceVersion(), nil, map[string]any{"strategy": noStrategy, "webhook": nil})
+	return Deleted, err
 }
 
 // versionsOf returns the versions that a definition serves or stores.
