@@ -70,50 +70,53 @@ func refuse(w http.ResponseWriter, err error) int {
 	return int(status.Code)
 }
 
+// verbs are those that are served.
+var verbs = metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update"}
+
 // answer executes a request. The caller holds mu.
 func (a *API) answer(r *http.Request, q Request) (any, error) {
 	resource, key := q.Resource.GroupResource(), objectKey{q.Resource.GroupResource(), q.Namespace, q.Name}
 	existing, found := a.objects[key]
 	applied := types.PatchType(strings.Split(r.Header.Get("Content-Type"), ";")[0])
-	switch q.Verb {
-	case "list", "deletecollection":
+	switch {
+	case q.Verb == "list", q.Verb == "deletecollection":
 		return a.list(r, q)
-	case "create":
+	case q.Verb == "create", q.Verb == "patch" && !found && applied == types.ApplyYAMLPatchType:
 		return a.create(q, key)
-	case "patch":
-		if !found && applied == types.ApplyYAMLPatchType {
-			return a.create(q, key)
-		}
-	case "get", "update", "delete":
-	default:
+	case !slices.Contains(verbs, q.Verb):
 		return nil, apierrors.NewMethodNotSupported(resource, q.Verb+" (an API in memory has no watches; read directly, without a cache)")
-	}
-	if !found {
+	case !found:
 		return nil, apierrors.NewNotFound(resource, q.Name)
-	}
-	switch q.Verb {
-	case "get":
+	case q.Verb == "get":
 		return inVersion(existing, q.Resource).Object, nil
-	case "update":
-		changed, err := parseObject(q.Body)
-		if err != nil {
-			return nil, err
+	case q.Verb == "delete":
+		if !q.DryRun {
+			delete(a.objects, key)
 		}
-		if v := changed.GetResourceVersion(); v != "" && v != existing.GetResourceVersion() {
-			return nil, apierrors.NewConflict(resource, q.Name, fmt.Errorf("resourceVersion is %s by now", existing.GetResourceVersion()))
-		}
-		return a.replace(q, key, existing, changed), nil
-	case "patch":
-		changed, err := a.patched(existing, applied, q.Body)
-		if err != nil {
-			return nil, err
-		}
-		return a.replace(q, key, existing, changed), nil
+		return existing.Object, nil
 	}
-	if !q.DryRun { // the verb is delete
-		delete(a.objects, key)
+	changed, err := a.changed(q, existing, applied)
+	if err != nil {
+		return nil, err
 	}
-	return existing.Object, nil
+	changed.SetUID(existing.GetUID())
+	changed.SetCreationTimestamp(existing.GetCreationTimestamp())
+	if !q.DryRun {
+		a.store(key, changed)
+	}
+	return changed.Object, nil
+}
+
+// changed returns an object after a patch or an update.
+func (a *API) changed(q Request, existing *unstructured.Unstructured, applied types.PatchType) (*unstructured.Unstructured, error) {
+	if q.Verb == "patch" {
+		return a.patched(existing, applied, q.Body)
+	}
+	changed, err := parseObject(q.Body)
+	if err == nil && changed.GetResourceVersion() != "" && changed.GetResourceVersion() != existing.GetResourceVersion() {
+		err = apierrors.NewConflict(q.Resource.GroupResource(), q.Name, fmt.Errorf("resourceVersion is %s by now", existing.GetResourceVersion()))
+	}
+	return changed, err
 }
 
 func (a *API) list(r *http.Request, q Request) (any, error) {
@@ -187,15 +190,6 @@ func (a *API) create(q Request, key objectKey) (any, error) {
 	return created.Object, nil
 }
 
-func (a *API) replace(q Request, key objectKey, existing, changed *unstructured.Unstructured) any {
-	changed.SetUID(existing.GetUID())
-	changed.SetCreationTimestamp(existing.GetCreationTimestamp())
-	if !q.DryRun {
-		a.store(key, changed)
-	}
-	return changed.Object
-}
-
 func (a *API) store(key objectKey, object *unstructured.Unstructured) {
 	a.version++
 	object.SetResourceVersion(fmt.Sprint(a.version))
@@ -262,8 +256,7 @@ func (a *API) resourcesOf(gv schema.GroupVersion) metav1.APIResourceList {
 			continue
 		}
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: mapping.Resource.Resource, Kind: kind, Namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace,
-			Verbs: metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update"},
+			Name: mapping.Resource.Resource, Kind: kind, Namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace, Verbs: verbs,
 		})
 	}
 	return list
