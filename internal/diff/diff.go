@@ -15,27 +15,13 @@ const contextLines = 3
 // as one removal and one addition.
 const maxDiffCells = 16 << 20
 
-// line is one line of a diff: kept (' '), removed ('-'), added ('+'), or the place of a hunk ('@').
-type line struct {
-	mark byte
-	text string
-}
-
 // Unified returns a unified diff of two texts; empty if they are equal.
 func Unified(fromName, from, toName, to string) string {
 	if from == to {
 		return ""
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "--- %s\n+++ %s\n", fromName, toName)
-	for _, l := range hunks(compare(lines(from), lines(to))) {
-		if l.mark == '@' {
-			fmt.Fprintln(&b, l.text)
-			continue
-		}
-		fmt.Fprintf(&b, "%c%s\n", l.mark, l.text)
-	}
-	return b.String()
+	shown := []string{"--- " + fromName, "+++ " + toName}
+	return strings.Join(append(shown, hunks(compare(lines(from), lines(to)))...), "\n") + "\n"
 }
 
 func lines(text string) []string {
@@ -45,58 +31,46 @@ func lines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// compare aligns the lines that both texts share. It takes the equal ends first, which are nearly everything in most
-// objects, then the longest common subsequence of the rest.
-func compare(a, b []string) []line {
-	head := 0
+// compare returns the lines of both texts, each after its mark: kept (" "), removed ("-") or added ("+"). It aligns the
+// equal ends first, which are nearly everything in most objects, then the longest common subsequence of the rest.
+func compare(a, b []string) (all []string) {
+	head, tail := 0, 0
 	for head < min(len(a), len(b)) && a[head] == b[head] {
 		head++
 	}
-	tail := 0
 	for tail < min(len(a), len(b))-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
 		tail++
 	}
-	all := marked(' ', a[:head])
-	all = append(all, compareMiddle(a[head:len(a)-tail], b[head:len(b)-tail])...)
-	return append(all, marked(' ', a[len(a)-tail:])...)
-}
-
-func compareMiddle(a, b []string) []line {
-	if len(a)*len(b) > maxDiffCells {
-		return append(marked('-', a), marked('+', b)...)
+	all = marked(" ", a[:head])
+	was, is := a[head:len(a)-tail], b[head:len(b)-tail]
+	var common [][2]int
+	if len(was)*len(is) <= maxDiffCells {
+		common = list.Common(was, is)
 	}
-	var all []line
 	i, j := 0, 0
-	for _, common := range append(list.Common(a, b), [2]int{len(a), len(b)}) {
-		all = append(all, marked('-', a[i:common[0]])...)
-		all = append(all, marked('+', b[j:common[1]])...)
-		if i, j = common[0], common[1]; i < len(a) && j < len(b) {
-			all = append(all, line{' ', a[i]})
-		}
-		i, j = i+1, j+1
+	for _, c := range common {
+		all = append(append(all, marked("-", was[i:c[0]])...), marked("+", is[j:c[1]])...)
+		all = append(all, " "+was[c[0]])
+		i, j = c[0]+1, c[1]+1
 	}
-	return all
+	all = append(append(all, marked("-", was[i:])...), marked("+", is[j:])...)
+	return append(all, marked(" ", a[len(a)-tail:])...)
 }
 
-func marked(mark byte, lines []string) []line {
-	all := make([]line, 0, len(lines))
-	for _, l := range lines {
-		all = append(all, line{mark, l})
-	}
-	return all
+func marked(mark string, lines []string) []string {
+	return list.Of(lines, func(l string) string { return mark + l })
 }
 
 // hunks leaves out the lines that are far from any change.
-func hunks(all []line) []line {
+func hunks(all []string) (shown []string) {
 	near := make([]bool, len(all))
 	for i, l := range all {
-		if l.mark != ' ' {
+		if l[0] != ' ' {
 			for k := max(0, i-contextLines); k <= min(len(all)-1, i+contextLines); k++ {
 				near[k] = true
 			}
 		}
 	}
-	var shown []line
 	from, to := 1, 1 // line numbers of the next line on either side
 	for i := 0; i < len(all); {
 		if !near[i] {
@@ -105,14 +79,14 @@ func hunks(all []line) []line {
 		}
 		end, removed, added := i, 0, 0
 		for ; end < len(all) && near[end]; end++ {
-			if all[end].mark != '+' {
+			if all[end][0] != '+' {
 				removed++
 			}
-			if all[end].mark != '-' {
+			if all[end][0] != '-' {
 				added++
 			}
 		}
-		shown = append(shown, line{'@', fmt.Sprintf("@@ -%d,%d +%d,%d @@", from, removed, to, added)})
+		shown = append(shown, fmt.Sprintf("@@ -%d,%d +%d,%d @@", from, removed, to, added))
 		shown = append(shown, all[i:end]...)
 		i, from, to = end, from+removed, to+added
 	}
