@@ -6,10 +6,12 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -43,6 +45,21 @@ var _ = Describe("A Reader", func() {
 		job := &unstructured.Unstructured{}
 		job.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
 		Expect(get(job)).To(MatchError(ContainSubstring("reads unstructured.Unstructured (batch/v1, Kind=Job) in namespace shop")))
+	})
+
+	It("serves a kind whose name ends with List, and not the kind without that end", func(ctx SpecContext) {
+		kind := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "AllowList"}
+		of := func(name string) schema.GroupVersionKind { return kind.GroupVersion().WithKind(name) }
+		untyped := &unstructured.Unstructured{}
+		untyped.SetGroupVersionKind(kind)
+		set, err := New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: []Declaration{{Object: untyped, Kind: kind}}}}, logr.Discard(), nil)
+		Expect(err).NotTo(HaveOccurred())
+		listed(set.sources[0])
+		r, all := set.Snapshot(ctx).Reader("step"), &unstructured.UnstructuredList{}
+		for name, matches := range map[string]types.GomegaMatcher{"AllowListList": Succeed(), "AllowList": Succeed(), "Allow": HaveOccurred()} {
+			all.SetGroupVersionKind(of(name))
+			Expect(r.List(ctx, all)).To(matches, name)
+		}
 	})
 
 	It("finds nothing with a selector that matches nothing", func(ctx SpecContext) {

@@ -3,7 +3,6 @@ package reads
 // This file stores objects in trees that can be copied at no cost, so that a call sees one state of them.
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -116,26 +115,24 @@ func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
 
 // newList returns an empty list of the declared objects.
 func newList(scheme *runtime.Scheme, d Declaration) (client.ObjectList, error) {
+	var list client.ObjectList = &metav1.PartialObjectMetadataList{}
 	kind := d.Kind
 	kind.Kind += "List"
 	switch formOf(d.Object) {
-	case metadata:
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind)
-		return list, nil
 	case untyped:
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind)
+		list = &unstructured.UnstructuredList{}
+	case typed:
+		made, err := scheme.New(kind)
+		if err != nil {
+			return nil, err
+		}
+		list, ok := made.(client.ObjectList)
+		if !ok {
+			return nil, fmt.Errorf("%T is no list", made)
+		}
 		return list, nil
 	}
-	made, err := scheme.New(kind)
-	if err != nil {
-		return nil, err
-	}
-	list, ok := made.(client.ObjectList)
-	if !ok {
-		return nil, fmt.Errorf("%T is no list", made)
-	}
+	list.GetObjectKind().SetGroupVersionKind(kind)
 	return list, nil
 }
 
@@ -303,11 +300,8 @@ func (v *view) serves(of any, element reflect.Type) bool {
 	if formOf(v.declaration.Object) == typed {
 		return true
 	}
-	kind := of.(runtime.Object).GetObjectKind().GroupVersionKind()
-	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
-	want := v.declaration.Kind
-	want.Kind = strings.TrimSuffix(want.Kind, "List")
-	return kind == want
+	kind, want := of.(runtime.Object).GetObjectKind().GroupVersionKind(), v.declaration.Kind
+	return kind.GroupVersion() == want.GroupVersion() && (kind.Kind == want.Kind || kind.Kind == want.Kind+"List")
 }
 
 // reaches reports whether the declaration can hold objects of a namespace. The empty namespace means any.
@@ -360,10 +354,7 @@ func (v *view) convert(o *unstructured.Unstructured) (client.Object, error) {
 	if formOf(v.declaration.Object) == untyped {
 		return o.DeepCopy(), nil
 	}
-	made, ok := reflect.New(v.object.Elem()).Interface().(client.Object)
-	if !ok {
-		return nil, errors.New("it is no object")
-	}
+	made, _ := reflect.New(v.object.Elem()).Interface().(client.Object) // the declared object is one
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, made)
 	return made, err
 }
