@@ -21,15 +21,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
-// The values that the API server accepts, in the order in which it lists them.
-var (
-	failurePolicies      = []string{string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore)}
-	matchPolicies        = []string{string(admissionregistrationv1.Equivalent), string(admissionregistrationv1.Exact)}
-	modes                = []string{string(ModeDeny), string(ModeWarn), string(ModeAudit), string(ModeShadow)}
-	sideEffectClasses    = []string{string(admissionregistrationv1.SideEffectClassNone), string(admissionregistrationv1.SideEffectClassNoneOnDryRun)}
-	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
-)
-
 // Check returns every error for which the API server would reject the configurations of the steps, with the API
 // server's own reasons, and every dangerous setting. Only the expressions of conditions are left to the API server. The
 // result joins one error per fault. Each names the step and the remedy. Check sends no request.
@@ -40,7 +31,8 @@ func Check(steps []Step, o Options) error {
 		c := &checker{step: s.Name}
 		c.name(s, o, names)
 		c.rules(s, o)
-		c.selectors(s)
+		c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
+		c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
 		c.policies(s)
 		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
@@ -173,11 +165,6 @@ func everything(r admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
 }
 
-func (c *checker) selectors(s Step) {
-	c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
-	c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
-}
-
 func checkSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	faults := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
 	// Labels come in the order of a map.
@@ -186,23 +173,23 @@ func checkSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 }
 
 func (c *checker) policies(s Step) {
-	oneOf(c, "failurePolicy", "Settings.FailurePolicy", s.FailurePolicy, failurePolicies)
-	oneOf(c, "matchPolicy", "Settings.MatchPolicy", s.MatchPolicy, matchPolicies)
-	oneOf(c, "sideEffects", "Settings.SideEffects", s.SideEffects, sideEffectClasses)
+	oneOf(c, "failurePolicy", "Settings.FailurePolicy", s.FailurePolicy, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
+	oneOf(c, "matchPolicy", "Settings.MatchPolicy", s.MatchPolicy, admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
+	oneOf(c, "sideEffects", "Settings.SideEffects", s.SideEffects, admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	if s.Mode != "" {
-		oneOf(c, "mode", "Settings.Mode", s.Mode, modes)
+		oneOf(c, "mode", "Settings.Mode", s.Mode, ModeDeny, ModeWarn, ModeAudit, ModeShadow)
 	}
 	switch {
 	case s.Owned == OwnedAuto:
 	case s.Validating:
 		c.report("leave out Settings.Owned", field.Forbidden(field.NewPath("owned"), "a step that only validates sees all objects"))
 	default:
-		oneOf(c, "owned", "Settings.Owned", s.Owned, []string{string(OwnedSkip), string(OwnedSee)})
+		oneOf(c, "owned", "Settings.Owned", s.Owned, OwnedSkip, OwnedSee)
 	}
 	path := field.NewPath("reinvocationPolicy")
 	switch {
 	case !s.Validating:
-		oneOf(c, "reinvocationPolicy", "Settings.Reinvoke", s.Reinvoke, reinvocationPolicies)
+		oneOf(c, "reinvocationPolicy", "Settings.Reinvoke", s.Reinvoke, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 	case s.Reinvoke != "" && s.Reinvoke != admissionregistrationv1.NeverReinvocationPolicy:
 		c.report("leave out Settings.Reinvoke", field.Forbidden(path, "a validating webhook is never called again"))
 	}
@@ -217,15 +204,16 @@ func (c *checker) policies(s Step) {
 	}
 }
 
-func oneOf[T ~string](c *checker, name, option string, value T, supported []string) {
-	if !slices.Contains(supported, string(value)) {
+// oneOf reports a value that the API server does not accept. supported is in the order in which it lists the others.
+func oneOf[T ~string](c *checker, name, option string, value T, supported ...T) {
+	if !slices.Contains(supported, value) {
 		c.report("set "+option+" to one of these", field.NotSupported(field.NewPath(name), value, supported))
 	}
 }
 
 var (
-	operations = []string{"*", string(admissionregistrationv1.Connect), string(admissionregistrationv1.Create), string(admissionregistrationv1.Delete), string(admissionregistrationv1.Update)}
-	scopes     = []string{string(admissionregistrationv1.AllScopes), string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
+	operations = []admissionregistrationv1.OperationType{"*", admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update}
+	scopes     = []admissionregistrationv1.ScopeType{admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope}
 )
 
 // checkRule returns the faults that the API server would find in the rule.
@@ -241,7 +229,7 @@ func checkRule(r admissionregistrationv1.RuleWithOperations, path *field.Path) f
 	}
 	alone("operations", "operations", len(r.Operations), slices.Contains(r.Operations, admissionregistrationv1.OperationAll), r.Operations)
 	for i, o := range r.Operations {
-		if !slices.Contains(operations, string(o)) {
+		if !slices.Contains(operations, o) {
 			all = append(all, field.NotSupported(path.Child("operations").Index(i), o, operations))
 		}
 	}
@@ -254,7 +242,7 @@ func checkRule(r admissionregistrationv1.RuleWithOperations, path *field.Path) f
 		}
 	}
 	all = append(all, checkResources(r.Resources, path.Child("resources"))...)
-	if r.Scope != nil && !slices.Contains(scopes, string(*r.Scope)) {
+	if r.Scope != nil && !slices.Contains(scopes, *r.Scope) {
 		all = append(all, field.NotSupported(path.Child("scope"), *r.Scope, scopes))
 	}
 	return all

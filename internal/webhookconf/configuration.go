@@ -414,16 +414,12 @@ func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
 
 // with returns the map with the value under the key; an empty value removes the key.
 func with(m map[string]string, key, value string) map[string]string {
-	m = maps.Clone(m)
-	if value == "" {
-		delete(m, key)
-		return m
+	all := map[string]string{}
+	maps.Copy(all, m)
+	if all[key] = value; value == "" {
+		delete(all, key)
 	}
-	if m == nil {
-		m = map[string]string{}
-	}
-	m[key] = value
-	return m
+	return all
 }
 
 // withOwner adds an owner, or replaces an earlier one of the same name.

@@ -83,9 +83,7 @@ func scopeOf(r admissionregistrationv1.RuleWithOperations) admissionregistration
 }
 
 func sorted(values []string) []string {
-	values = slices.Clone(values)
-	slices.Sort(values)
-	return slices.Compact(values)
+	return slices.Compact(slices.Sorted(slices.Values(values)))
 }
 
 // sortedOperations returns each operation once. If "*" is among them, it is the only result.
