@@ -185,7 +185,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 			post.Timeout(left)
 		}
 	}
-	ctx = withTrace(ctx, &callTrace{trace: a.trace, webhook: w.Name, round: record.Round})
+	ctx = context.WithValue(ctx, traceKey{}, &callTrace{trace: a.trace, webhook: w.Name, round: record.Round})
 	if err := post.Do(ctx).Into(answer); err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}

@@ -6,11 +6,14 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Trace holds the step runs of one request. An abandoned step reports to it even after the request is over.
@@ -35,10 +38,6 @@ type callTrace struct {
 }
 
 type traceKey struct{}
-
-func withTrace(ctx context.Context, c *callTrace) context.Context {
-	return context.WithValue(ctx, traceKey{}, c)
-}
 
 // StepEnd is the end of a step, with the fields of eirinix.StepEnd.
 type StepEnd struct {
@@ -74,22 +73,20 @@ func Observe(ctx context.Context, step string) (ended func(StepEnd)) {
 func (t *Trace) snapshot() []StepRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make([]StepRun, 0, len(t.runs))
-	for _, r := range t.runs {
+	return list.Of(t.runs, func(r *TracedRun) StepRun {
 		run := r.StepRun
 		if run.Running {
 			run.Took = time.Since(r.began)
 		}
-		all = append(all, run)
-	}
-	return all
+		return run
+	})
 }
 
 // Runs returns the runs themselves, so that a caller can wait for abandoned steps.
 func (t *Trace) Runs() []*TracedRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]*TracedRun(nil), t.runs...)
+	return slices.Clone(t.runs)
 }
 
 // responseError is the Response of an Extension that denies the request.
