@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 const (
@@ -274,8 +275,8 @@ func (c *configuration) ours(object *unstructured.Unstructured) (all []webhook) 
 	if object == nil {
 		return nil
 	}
-	list, _ := object.Object["webhooks"].([]any)
-	for _, item := range list {
+	items, _ := object.Object["webhooks"].([]any)
+	for _, item := range items {
 		if w, ok := item.(map[string]any); ok && strings.HasSuffix(webhook(w).name(), c.names.WebhookName("")) {
 			all = append(all, w)
 		}
@@ -379,12 +380,9 @@ func (c *configuration) complete(f *Found) {
 }
 
 func (c *configuration) missing(object *unstructured.Unstructured, d Desired) (missing []string) {
-	held := map[string]bool{}
-	for _, w := range c.ours(object) {
-		held[w.name()] = true
-	}
+	held := list.Of(c.ours(object), webhook.name)
 	for _, e := range d.Entries {
-		if c.kind.Holds(e) && !held[d.Options.WebhookName(e.Name)] {
+		if c.kind.Holds(e) && !slices.Contains(held, d.Options.WebhookName(e.Name)) {
 			missing = append(missing, e.Name)
 		}
 	}
