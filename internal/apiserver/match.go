@@ -29,37 +29,42 @@ type invocation struct {
 	object, oldObject Document
 }
 
-// match decides whether the webhook is called, in the API server's order: selectors, rules, equivalent rules,
-// conditions. All but the namespaceSelector are evaluated by the API server's own code. match returns nil if the webhook is
-// not called. An error refuses the request.
+// match decides whether the webhook is called. All but the namespaceSelector is evaluated by the API server's own code.
+// Rules come before selectors here, because of several reasons they are the one that users look for. match returns nil if
+// the webhook is not called. An error refuses the request.
 func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) (*invocation, error) {
 	attr, err := a.attributes(current, a.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	call, pass := a.matchRules(w, attr), Pass{Webhook: w.Name}
 	selectsObject, _ := (&object.Matcher{}).MatchObjectSelector(w, attr) // our selector has no error
 	switch {
 	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may block its own repair
-		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
-		return nil, nil
+		pass.Why = "no webhook is ever called for " + attr.GetResource().Resource
+	case call == nil:
+		pass.Why, pass.Rules = fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), true
 	case !a.selectsNamespace(w, attr):
-		a.leftOut(w, attr, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
-		return nil, nil
+		pass.Why, pass.Namespace = fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), true
 	case !selectsObject:
-		a.leftOut(w, attr, Pass{Why: "its objectSelector leaves out an object with these labels"})
-		return nil, nil
+		pass.Why = "its objectSelector leaves out an object with these labels"
+	default:
+		if err := a.fill(ctx, call, current); err != nil || w.conditions == nil {
+			return call, err
+		}
+		if pass.Why, err = a.condition(ctx, w, attr, call); err != nil || pass.Why == "" {
+			return call, err
+		}
 	}
-	call := a.matchRules(w, attr)
-	if call == nil {
-		a.passed = append(a.passed, a.unnamed(w))
-		return nil, nil
-	}
-	if err := a.fill(ctx, call, current); err != nil || w.conditions == nil {
-		return call, err
-	}
+	a.passed = append(a.passed, pass)
+	return nil, nil
+}
+
+// condition returns why the conditions of a webhook forbid a call; empty if they do not.
+func (a *admissionRun) condition(ctx context.Context, w *webhook, attr admission.Attributes, call *invocation) (string, error) {
 	typed, typedOld, err := bothTyped(call.object, call.oldObject)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return "", apierrors.NewInternalError(err)
 	}
 	versioned := &admission.VersionedAttributes{
 		Attributes: attr, VersionedKind: call.kind,
@@ -68,32 +73,11 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	authorize := cmp.Or[authorizer.UnconditionalAuthorizer](a.s.Authorizer, authorizer.AuthorizerFunc(mastersOnly))
 	switch matched := w.conditions.Match(ctx, versioned, nil, authorize); {
 	case matched.Error != nil:
-		return nil, apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
+		return "", apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
 	case !matched.Matches:
-		a.pass(w, fmt.Sprintf("its matchCondition %q is false", matched.FailedConditionName))
-		return nil, nil
+		return fmt.Sprintf("its matchCondition %q is false", matched.FailedConditionName), nil
 	}
-	return call, nil
-}
-
-// pass records why a webhook is not called.
-func (a *admissionRun) pass(w *webhook, why string) {
-	a.passed = append(a.passed, Pass{Webhook: w.Name, Why: why})
-}
-
-// unnamed returns the pass of a webhook whose rules do not match the request.
-func (a *admissionRun) unnamed(w *webhook) Pass {
-	return Pass{Webhook: w.Name, Why: fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), Rules: true}
-}
-
-// leftOut records that a selector leaves the object out. If the rules do not match the request either, it records
-// that instead, because it is the reason that users look for.
-func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, pass Pass) {
-	if a.matchRules(w, attr) == nil {
-		pass = a.unnamed(w)
-	}
-	pass.Webhook = w.Name
-	a.passed = append(a.passed, pass)
+	return "", nil
 }
 
 // resourceName returns the resource of the request in the form that rules use.
