@@ -3,7 +3,6 @@ package cluster
 // This file keeps the labels of all namespaces.
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -29,10 +28,9 @@ type Namespaces struct {
 }
 
 type namespaceWatch struct {
+	ctx    context.Context // ends with the watch; its cause is the reason
 	at     dynamic.ResourceInterface
 	listed chan struct{} // closed when all namespaces are known
-	failed chan struct{} // closed when the watch has ended
-	why    error         // valid once failed is closed
 
 	all atomic.Pointer[sync.Map] // labels.Set by name
 }
@@ -58,8 +56,8 @@ func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error
 	}
 	select {
 	case <-w.listed:
-	case <-w.failed:
-		return nil, w.why
+	case <-w.ctx.Done():
+		return nil, context.Cause(w.ctx)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the namespaces have not been listed yet: %w", context.Cause(ctx))
 	}
@@ -77,12 +75,8 @@ func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error
 func (n *Namespaces) watch() (*namespaceWatch, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if w := n.watched; w != nil {
-		select {
-		case <-w.failed:
-		default:
-			return w, nil
-		}
+	if w := n.watched; w != nil && w.ctx.Err() == nil {
+		return w, nil
 	}
 	if err := context.Cause(n.ctx); err != nil {
 		return nil, err
@@ -91,15 +85,9 @@ func (n *Namespaces) watch() (*namespaceWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &namespaceWatch{
-		at:     client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
-		listed: make(chan struct{}), failed: make(chan struct{}),
-	}
-	n.running.Go(func() {
-		defer close(w.failed)
-		err := w.run(n.ctx)
-		w.why = cmp.Or(context.Cause(n.ctx), err)
-	})
+	ctx, end := context.WithCancelCause(n.ctx)
+	w := &namespaceWatch{ctx: ctx, at: client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), listed: make(chan struct{})}
+	n.running.Go(func() { end(w.run(ctx)) })
 	n.watched = w
 	return w, nil
 }
