@@ -105,12 +105,17 @@ const (
 func (c *chain) selectSteps(rev *review) (wants []want, some bool) {
 	req := &rev.request
 	wants = make([]want, len(c.Steps))
+	var asked *Matcher // the last one that leaves something alone: most have the same policy
+	left := false
 	for i := range c.Steps {
 		m := c.Steps[i].Matcher
 		if !m.matchesKind(req) {
 			continue
 		}
-		if m.leaves(rev) {
+		if m != nil && m.leavesMade && (asked == nil || asked.leavesOwned != m.leavesOwned) {
+			asked, left = m, m.leaves(rev)
+		}
+		if left && m != nil && m.leavesMade {
 			wants[i] |= owned
 			continue
 		}
