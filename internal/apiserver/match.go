@@ -14,9 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/object"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -29,16 +29,15 @@ type invocation struct {
 	object, oldObject Document
 }
 
-// match decides whether the webhook is called. All but the namespaceSelector is evaluated by the API server's own code.
-// Rules come before selectors here, because of several reasons they are the one that users look for. match returns nil if
-// the webhook is not called. An error refuses the request.
+// match decides whether the webhook is called. Rules and conditions are evaluated by the API server's own code. Rules come
+// before selectors here, because of several reasons they are the one that users look for. match returns nil if the webhook
+// is not called. An error refuses the request.
 func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) (*invocation, error) {
 	attr, err := a.attributes(current, a.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	call, pass := a.matchRules(w, attr), Pass{Webhook: w.Name}
-	selectsObject, _ := (&object.Matcher{}).MatchObjectSelector(w, attr) // our selector has no error
 	switch {
 	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may block its own repair
 		pass.Why = "no webhook is ever called for " + attr.GetResource().Resource
@@ -46,7 +45,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		pass.Why, pass.Rules = fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), true
 	case !a.selectsNamespace(w, attr):
 		pass.Why, pass.Namespace = fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), true
-	case !selectsObject:
+	case !selectsObject(w, attr):
 		pass.Why = "its objectSelector leaves out an object with these labels"
 	default:
 		if err := a.fill(ctx, call, current); err != nil || w.conditions == nil {
@@ -117,8 +116,14 @@ func (s *Server) namespaceLabels(name string) labels.Set {
 	return all
 }
 
-// GetParsedObjectSelector shows the API server's code the objectSelector.
-func (w *webhook) GetParsedObjectSelector() (labels.Selector, error) { return w.objects, nil }
+// selectsObject evaluates the objectSelector on the new object and on the old one. Objects without metadata, such as
+// the options of a CONNECT, match only the empty selector.
+func selectsObject(w *webhook, attr admission.Attributes) bool {
+	return w.objects.Empty() || slices.ContainsFunc([]runtime.Object{attr.GetObject(), attr.GetOldObject()}, func(o runtime.Object) bool {
+		m, err := meta.Accessor(o)
+		return err == nil && w.objects.Matches(labels.Set(m.GetLabels()))
+	})
+}
 
 // matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource. It
 // returns the call without its objects, or nil.
