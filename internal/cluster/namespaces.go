@@ -57,7 +57,7 @@ func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error
 	select {
 	case <-w.listed:
 	case <-w.ctx.Done():
-		return nil, context.Cause(w.ctx)
+		return nil, context.Cause(w.ctx) //nolint:contextcheck // it is why the watch has ended
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the namespaces have not been listed yet: %w", context.Cause(ctx))
 	}
