@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -22,13 +23,21 @@ type script struct {
 	lists   []corev1.PodList
 	watches [][]watch.Event
 	asked   []string // resourceVersions that watches began at
+	pages   []string // limits and places of lists
 }
+
+// tooLate is a page that is asked for after the history has been compacted.
+const tooLate = "too late"
 
 func (s *script) pods() *fake.Clientset {
 	clientset := fake.NewClientset()
-	clientset.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientset.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		o := action.(clienttesting.ListActionImpl).ListOptions
 		list := s.lists[0]
-		s.lists = s.lists[1:]
+		s.lists, s.pages = s.lists[1:], append(s.pages, fmt.Sprint(o.Limit, " ", o.Continue))
+		if list.ResourceVersion == tooLate {
+			return true, nil, apierrors.NewResourceExpired("the continue token is too old")
+		}
 		return true, &list, nil
 	})
 	clientset.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -79,6 +88,7 @@ var _ = DescribeTable("Following pods across interruptions",
 		Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue(), "runs until the script is over")
 		Expect(heard).To(Equal(events))
 		Expect(s.asked).To(Equal(asked))
+		Expect(s.pages).To(HaveEach("500 "))
 	},
 	Entry("a pod that exists at the beginning is no event", "", &script{
 		lists:   []corev1.PodList{podList("10", pod("old", "5"))},
@@ -103,3 +113,27 @@ var _ = DescribeTable("Following pods across interruptions",
 		watches: [][]watch.Event{{expired}},
 	}, []string{"ADDED there 5"}, []string{"1", "30"}),
 )
+
+var _ = It("lists pods in pages, and all at once where the pages took too long", func(ctx SpecContext) {
+	page := func(resourceVersion string, p *corev1.Pod) corev1.PodList {
+		list := podList(resourceVersion, p)
+		list.Continue = "2"
+		return list
+	}
+	s := &script{
+		lists: []corev1.PodList{
+			page("10", pod("a", "1")), podList("10", pod("b", "2")),
+			page("30", pod("a", "1")), podList(tooLate), podList("31", pod("b", "2"), pod("c", "30")),
+		},
+		watches: [][]watch.Event{{expired}},
+	}
+	var heard []string
+	w := PodWatch{
+		Pods: s.pods().CoreV1().Pods("ns"), Log: logr.Discard(),
+		Deliver: func(e watch.Event) { heard = append(heard, string(e.Type)+" "+e.Object.(*corev1.Pod).Name) },
+	}
+	Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue())
+	Expect(heard).To(Equal([]string{"DELETED a", "ADDED c"}), "b is known from the second page")
+	Expect(s.pages).To(Equal([]string{"500 ", "500 2", "500 ", "500 2", "0 "}))
+	Expect(s.asked).To(Equal([]string{"10", "31"}))
+})
