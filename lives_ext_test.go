@@ -87,12 +87,12 @@ func (r row) problems() (all []string) {
 }
 
 // fieldsOf returns the names of the exported fields of a struct, and those of its fields that are structs of this
-// package, as in "Rotation.Retain".
+// module, as in "Rotation.Retain".
 func fieldsOf(t reflect.Type, prefix string) (all []string) {
 	for f := range t.Fields() {
 		switch {
 		case !f.IsExported():
-		case f.Type.Kind() == reflect.Struct && f.Type.PkgPath() == reflect.TypeFor[eirinix.ManagerOptions]().PkgPath():
+		case f.Type.Kind() == reflect.Struct && strings.HasPrefix(f.Type.PkgPath(), reflect.TypeFor[eirinix.ManagerOptions]().PkgPath()):
 			all = append(all, fieldsOf(f.Type, prefix+f.Name+".")...)
 		default:
 			all = append(all, prefix+f.Name)
