@@ -4,13 +4,19 @@ package eirinix
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/conversion"
@@ -19,6 +25,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -42,8 +49,10 @@ type Conversion[Hub runtime.Object] struct {
 	// Spokes are all other versions that the definition serves or stores. NewSpoke and ConvertibleSpoke make them.
 	Spokes []Spoke[Hub]
 
-	// Lossy gives up what a version cannot hold. By default it survives in the annotation
-	// eirinix.cloudfoundry.org/conversion, of 64 KiB at most, until the object is converted back.
+	// Lossy gives up what a version cannot hold. By default it survives in annotations of the object until that is
+	// converted back: one for each lost place, under conversion.eirinix.cloudfoundry.org/, signed with a key that the
+	// Secret <fingerprint>-conversions holds. All annotations of an object have 256 KiB. What does not fit is lost,
+	// largest first, and conversion.eirinix.cloudfoundry.org/incomplete names it.
 	Lossy bool
 }
 
@@ -245,14 +254,91 @@ func (o conversionObserver) Panicked(from, to string, value any, stack []byte) {
 
 // Ignored implements convert.Observer.
 func (o conversionObserver) Ignored(from, to string, reason error) {
+	o.ConversionMetrics.Ignored()
 	o.log.Info("what an earlier conversion kept is ignored, in whole or in part", "from", from, "to", to, "reason", reason.Error())
 }
 
+// Incomplete implements convert.Observer.
+func (o conversionObserver) Incomplete(from, to string, reason error) {
+	o.ConversionMetrics.Incomplete()
+	o.log.Error(reason, "an object has lost values; make it smaller, or its versions alike", "from", from, "to", to)
+}
+
+// conversionsName returns the name of the Secret that holds the keys of conversions.
+func (o ManagerOptions) conversionsName() string { return o.OperatorFingerprint + "-conversions" }
+
+// keepsLosses reports whether a conversion keeps what a version cannot hold.
+func (s setup) keepsLosses() bool {
+	return slices.ContainsFunc(s.conversions, func(c conversionOf) bool { return !c.kind.Forget })
+}
+
+// obtainKeys makes or reads the Secret with the keys of the conversions. A half that does not register only reads it. While
+// it is missing there, conversions that lose nothing succeed, and others look for it again.
+func (p *program) obtainKeys(ctx context.Context, makes bool) error {
+	if !p.m.given().keepsLosses() {
+		return nil
+	}
+	p.keys.Fetch = func(ctx context.Context) ([][]byte, error) { return p.fetchKeys(ctx, makes) }
+	err := wait.Retry(ctx, p.log, "the keys of the conversions", func(ctx context.Context) error {
+		keys, err := p.keys.Fetch(ctx)
+		p.keys.Learn(keys...)
+		return err
+	})
+	if !makes && apierrors.IsNotFound(err) {
+		p.log.Info("the keys of the conversions are missing; objects of which a version cannot hold all fail until the registering half has made them",
+			"secret", p.namespace+"/"+p.m.GetManagerOptions().conversionsName())
+		return nil
+	}
+	return err
+}
+
+// fetchKeys reads the keys in the order of their names, of which the last one signs. It makes a Secret that is missing with
+// the keys that this process knows, else with a new one. Of two processes that make it, the first wins.
+func (p *program) fetchKeys(ctx context.Context, makes bool) (keys [][]byte, err error) {
+	name, secrets := p.m.GetManagerOptions().conversionsName(), p.clients.CoreV1().Secrets(p.namespace)
+	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	if makes && wait.Vanished(err) {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}, Data: map[string][]byte{}}
+		known := p.keys.Known()
+		if len(known) == 0 {
+			known = append(known, []byte(rand.Text()+rand.Text())) // 260 bits
+		}
+		for i, key := range known {
+			secret.Data[fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102"), i+1)] = key
+		}
+		if secret, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			secret, err = secrets.Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s/%s with the keys of the conversions: %w", p.namespace, name, err)
+	}
+	for _, entry := range slices.Sorted(maps.Keys(secret.Data)) {
+		if len(secret.Data[entry]) < convert.KeyLength {
+			return nil, fmt.Errorf("the key %q in the Secret %s/%s has %d bytes; give it %d random ones or more, or remove it",
+				entry, p.namespace, name, len(secret.Data[entry]), convert.KeyLength)
+		}
+		keys = append(keys, secret.Data[entry])
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("the Secret %s/%s holds no key; restore it from a backup, or delete it to have a new one made", p.namespace, name)
+	}
+	return keys, nil
+}
+
+// offlineKeys signs what conversions keep where there is no cluster. Everyone knows its key, so that goldens stay the same.
+func offlineKeys() *convert.Keys {
+	keys := &convert.Keys{}
+	keys.Learn([]byte("the key of a program without a cluster"))
+	return keys
+}
+
 // serveConversions serves the conversions. routes are the paths of other versions of the program.
-func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions []conversionOf, routes map[string]rollout.Route) {
+func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions []conversionOf, keys *convert.Keys, routes map[string]rollout.Route) {
 	served := map[string]admit.Conversion{}
 	for _, c := range conversions {
 		kind := *c.kind
+		kind.Keys = keys
 		kind.Elsewhere = c.elsewhere(routes[m.pathPrefix()+c.path()])
 		kind.Observer = conversionObserver{
 			ConversionMetrics: handler.Counts().Conversion(c.crd),

@@ -144,6 +144,9 @@ func (s setup) rights(namespace string) manifest.Rights {
 	}
 	if s.serves() {
 		r.Versions, r.Modes = o.versionsName(), o.Modes
+		if s.keepsLosses() {
+			r.Keys = o.conversionsName()
+		}
 		if o.Certificates == nil {
 			r.Secret = o.SetupCertificateName
 		} else {

@@ -26,6 +26,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
@@ -56,6 +57,7 @@ type program struct {
 	certificates   controller.Certificates
 	modes          *modes.Modes
 	reads          *reads.Set // nil in a one-off operation
+	keys           *convert.Keys
 
 	resolved   atomic.Pointer[resolved] // the steps as they are served
 	canary     diagnose.Canary
@@ -72,7 +74,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 		return nil, err
 	}
 	namespace := m.secretNamespace()
-	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
+	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights, keys: &convert.Keys{}}
 	p.resolved.Store(&resolved{})
 	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)

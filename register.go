@@ -59,6 +59,9 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err := wait.Retry(ctx, log, "the modes of the steps", p.firstModes); err != nil {
 		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
+	if err := p.obtainKeys(ctx, true); err != nil {
+		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
+	}
 	from, err := m.newUnfollowed()
 	if err != nil {
 		return prefixed(err)

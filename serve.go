@@ -111,6 +111,9 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	// fails with an error.
 	o := r.m.GetManagerOptions()
 	await := !*o.RegisterWebHook || !*o.SetupCertificate
+	if err := p.obtainKeys(ctx, *o.RegisterWebHook); err != nil {
+		return nil, err
+	}
 	return p, wait.Retry(ctx, r.log, "the certificates", func(ctx context.Context) error {
 		found, err := controller.Observe(ctx, p.cache, p.configurations)
 		if err != nil {
@@ -244,7 +247,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 		}}}
 	}
 	handler.ServeAll(chains)
-	m.serveConversions(handler, steps.conversions, routes)
+	m.serveConversions(handler, steps.conversions, p.keys, routes)
 	return nil
 }
 

@@ -5,11 +5,12 @@ package eirinixtest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -266,28 +267,30 @@ func (t *roundTrip) isInsideLost(path string) bool {
 	return false
 }
 
-// withoutNote returns the object without the annotation of the library, and reports whether it had one.
+// withoutNote returns the object without the annotations of the library, and reports whether it had some.
 func withoutNote(d apiserver.Document) (apiserver.Document, bool) {
-	if !bytes.Contains(d.Raw, []byte(convert.Annotation)) {
+	if !bytes.Contains(d.Raw, []byte(convert.Prefix)) {
 		return d, false
 	}
-	var head struct {
-		Metadata struct {
-			Annotations map[string]json.RawMessage `json:"annotations"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(d.Raw, &head); err != nil || head.Metadata.Annotations[convert.Annotation] == nil {
+	had := false
+	without := d.With(func(u *unstructured.Unstructured) { had = dropNote(u.Object) })
+	if !had {
 		return d, false
 	}
-	return d.With(func(u *unstructured.Unstructured) { dropNote(u.Object) }), true
+	return without, true
 }
 
-// dropNote removes the annotation of the library from a tree.
-func dropNote(tree map[string]any) {
+// dropNote removes the annotations of the library from a tree, and reports whether there were some.
+func dropNote(tree map[string]any) (had bool) {
 	metadata, _ := tree["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
-	delete(annotations, convert.Annotation)
+	maps.DeleteFunc(annotations, func(name string, _ any) bool {
+		drop := strings.HasPrefix(name, convert.Prefix)
+		had = had || drop
+		return drop
+	})
 	if annotations != nil && len(annotations) == 0 {
 		delete(metadata, "annotations")
 	}
+	return had
 }

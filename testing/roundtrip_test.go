@@ -188,7 +188,7 @@ var _ = Describe("CheckRoundTrip", func() {
 				return errors.New("the size is negative")
 			}
 			return nil
-		}}, "fails: object 0 (Disk default/object-", "failed: the conversion from v1 to v2 failed: the size is negative", "    gibibytes: -", "RoundTripOptions.Fill"),
+		}}, "fails: object 0 (Disk default/object-", "from v1 to v2: the conversion from v1 to v2 failed: the size is negative", "    gibibytes: -", "RoundTripOptions.Fill"),
 		Entry("that changes metadata", disks{up: func(_ *OldDisk, to *Disk) error { to.Name = strings.ToUpper(to.Name); return nil }},
 			"it changed metadata.name from", "copy ObjectMeta as a whole"),
 		Entry("that drops metadata", disks{up: func(_ *OldDisk, to *Disk) error { to.ObjectMeta = metav1.ObjectMeta{Name: to.Name}; return nil }},

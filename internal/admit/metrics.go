@@ -100,7 +100,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		conversionDuration: r.Histograms("conversion_duration_seconds",
 			"Time from the arrival of a conversion request to the answer.", buckets, "crd"),
 		conversionObjects: r.Counters("conversion_objects_total",
-			"Objects of conversion requests: converted, or failed.", "crd", "result"),
+			"Objects of conversion requests: converted, or failed. Of those that are converted, incomplete have lost values, and ignored have annotations that are not applied.", "crd", "result"),
 		conversionPanics: r.Counters("conversion_panics_total",
 			"Panics of conversions.", "crd"),
 	}
@@ -135,12 +135,13 @@ func (m *Metrics) converted(crd string, took time.Duration) {
 }
 
 // ConversionMetrics counts the objects of one CustomResourceDefinition.
-type ConversionMetrics struct{ succeeded, failed, panics prometheus.Counter }
+type ConversionMetrics struct{ succeeded, failed, incomplete, ignored, panics prometheus.Counter }
 
 // Conversion returns the counters of a CustomResourceDefinition.
 func (m *Metrics) Conversion(crd string) *ConversionMetrics {
 	return &ConversionMetrics{
 		succeeded: m.conversionObjects.WithLabelValues(crd, "converted"), failed: m.conversionObjects.WithLabelValues(crd, "failed"),
+		incomplete: m.conversionObjects.WithLabelValues(crd, "incomplete"), ignored: m.conversionObjects.WithLabelValues(crd, "ignored"),
 		panics: m.conversionPanics.WithLabelValues(crd),
 	}
 }
@@ -150,6 +151,12 @@ func (c *ConversionMetrics) Converted() { c.succeeded.Inc() }
 
 // Failed counts an object that could not be converted.
 func (c *ConversionMetrics) Failed() { c.failed.Inc() }
+
+// Incomplete counts an object that was converted and has lost values.
+func (c *ConversionMetrics) Incomplete() { c.incomplete.Inc() }
+
+// Ignored counts an object that was converted and has annotations that are not applied.
+func (c *ConversionMetrics) Ignored() { c.ignored.Inc() }
 
 // Panicked counts a panic of a conversion.
 func (c *ConversionMetrics) Panicked() { c.panics.Inc() }

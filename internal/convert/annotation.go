@@ -1,180 +1,247 @@
 package convert
 
-// This file reads and writes the annotation.
+// This file reads and writes the annotations.
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
-// Annotation holds the members that the object's version cannot hold, for each version that they belong to.
+// Prefix begins the names of the annotations that hold what the object's version cannot hold. There is one for each lost
+// place, so that server-side apply removes, owns and refuses each by itself. The rest of the name is a hash of the
+// version and the path.
 //
-// Its value is a JSON object. The name of each member is a version. The value is a list of entries:
-//
-//	{"path": ["spec", "rules", ["web"], "port"], "value": 1e3, "base": null}
-//
-// A string in the path is a member, and a string in brackets is the item of a list with this name. "value" is the lost
-// value and "base" the one that stands there without it; either can be missing. "after" is the name of the item in front
-// of a lost item. "item": true means the item without a name that equals the base.
-const Annotation = "eirinix.cloudfoundry.org/conversion"
+// The value is "<key>.<signature>.<entry>". An annotation that no key of the program has signed is as any other: it stays,
+// and is not applied. All of them are hidden from the program's functions.
+const Prefix = "conversion.eirinix.cloudfoundry.org/"
 
-// mostAnnotated bounds the annotation. An API server accepts 256 KiB for all annotations of an object.
-const mostAnnotated = 64 << 10
+// Incomplete is the annotation that names the places whose values did not fit, as JSON: a list of paths for each version.
+const Incomplete = Prefix + "incomplete"
 
-// notes are the contents of the annotation, by version.
-type notes map[string]*tree
+const (
+	// mostAnnotated is what an API server accepts for the names and values of all annotations of an object
+	// (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB).
+	mostAnnotated = 256 << 10
 
-// takeNotes removes the annotation from an object and parses it. An error means that it is to be ignored.
-func takeNotes(object *tree) (notes, error) {
-	metadata := object.Member("metadata")
-	annotations := metadata.Member("annotations")
-	value := annotations.Member(Annotation)
-	text, ok := stringOf(value)
-	annotations.Remove(Annotation)
-	if len(annotations.Items) == 0 {
-		metadata.Remove("annotations")
-	}
-	switch {
-	case !ok:
-		return nil, errors.New("it is not a string")
-	case len(text) > mostAnnotated:
-		return nil, fmt.Errorf("it has %d bytes; at most %d are read", len(text), mostAnnotated)
-	}
-	root, err := parseTree([]byte(text))
-	if err != nil {
-		return nil, err
-	}
-	if !root.IsObject() {
-		return nil, errNotObject
-	}
-	n := notes{}
-	for _, list := range root.Items {
-		if !list.IsList() {
-			return nil, fmt.Errorf("%.100q is not a list", list.Name)
-		}
-		n[list.Name] = list
-	}
-	return n, nil
+	// mostNamed bounds what Incomplete says of a version: so many places, of so many bytes each.
+	mostNamed, longestNamed = 8, 100
+)
+
+// An entry is one value that the way back gives otherwise than it was.
+type entry struct {
+	Version string `json:"version"`
+
+	// Path leads to the place: ".name" to a member, and "[name=web" to the item with this identity.
+	Path []string `json:"path"`
+
+	// Value is the one that was lost. It is missing if the way back adds one.
+	Value json.RawMessage `json:"value,omitempty"`
+
+	// Base is the digest of the value that the way back gives. It is empty if it gives none.
+	Base string `json:"base,omitempty"`
+
+	// After is the identity of the item in front of a lost item. It is empty for the first one.
+	After string `json:"after,omitempty"`
+
+	annotation *tree // that holds it
 }
 
-// put adds the annotation to an object, unless it would be empty.
-func (n notes) put(object *tree, from string) error {
-	if len(n) == 0 {
-		return nil
+// text returns JSON in which no character takes more room than it has to.
+func text(v any) string {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(v) != nil {
+		return "" // no value of this package
 	}
-	text := []byte{'{'}
-	for i, version := range slices.Sorted(maps.Keys(n)) {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = n[version].Append(append(jsontext.AppendString(text, version), ':'))
-	}
-	text = append(text, '}')
-	if len(text) > mostAnnotated {
-		return fmt.Errorf("the other version cannot hold all of %s, and its annotation %s would have %d bytes of at most %d; "+
-			"make the object smaller, or set Forget to lose these members", from, Annotation, len(text), mostAnnotated)
-	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// notes are the annotations of an object.
+type notes struct {
+	entries []entry // for the version of the result
+	others  []*tree // those that travel
+	forHub  bool    // an entry for the hub is among them
+}
+
+// take removes the annotations from an object. An entry for the object's own version could not be applied where it came
+// from, because its key was not known there. It travels on, unless its place is lost again.
+func (c *conversion) take(object *tree) (n notes) {
 	metadata := object.Member("metadata")
 	annotations := metadata.Member("annotations")
-	if !annotations.IsObject() {
-		metadata.Set("annotations", jsontext.NewTree('{'))
-		annotations = metadata.Member("annotations")
+	var ours []*tree
+	var keys []string
+	if annotations.IsObject() {
+		for _, a := range slices.Clone(annotations.Items) {
+			if strings.HasPrefix(a.Name, Prefix) {
+				annotations.Remove(a.Name)
+				ours = append(ours, a)
+				keys = append(keys, keyOf(a))
+			}
+		}
 	}
-	annotations.Set(Annotation, stringTree(string(text)))
+	if len(ours) > 0 && len(annotations.Items) == 0 {
+		metadata.Remove("annotations")
+	}
+	if c.Forget {
+		return n
+	}
+	slices.SortFunc(ours, func(a, b *tree) int { return cmp.Compare(a.Name, b.Name) })
+	var unsigned []string
+	known := c.Keys.find(c.ctx, keys)
+	for _, a := range ours {
+		e, err := c.verify(a, known)
+		if err == nil && e.Version == c.to.Name {
+			n.entries = append(n.entries, e)
+			continue
+		}
+		n.others = append(n.others, a)
+		n.forHub = n.forHub || e.Version == c.hub.Name
+		if err != nil && a.Name != Incomplete {
+			unsigned = append(unsigned, a.Name)
+		}
+	}
+	if len(unsigned) > 0 {
+		c.ignored(fmt.Errorf("%d annotations, such as %s, are signed with none of the program's keys; they stay as they are, and are not applied",
+			len(unsigned), unsigned[0]))
+	}
+	return n
+}
+
+// keyOf returns the name of the key that has signed an annotation; empty for none.
+func keyOf(annotation *tree) string {
+	value, _ := stringOf(annotation)
+	key, _, signed := strings.Cut(value, ".")
+	if !signed || len(key) != keyNameLength {
+		return ""
+	}
+	return key
+}
+
+var errUnsigned = errors.New("it is not signed with a key of the program")
+
+// verify reads the entry in an annotation. Nothing of it is read before its signature is good.
+func (c *conversion) verify(annotation *tree, known map[string][]byte) (e entry, err error) {
+	value, _ := stringOf(annotation)
+	parts := strings.SplitN(value, ".", 3)
+	if len(parts) < 3 || known[parts[0]] == nil ||
+		!hmac.Equal([]byte(parts[1]), []byte(c.signature(known[parts[0]], annotation.Name, parts[2]))) {
+		return e, errUnsigned
+	}
+	err = json.Unmarshal([]byte(parts[2]), &e)
+	e.annotation = annotation
+	return e, err
+}
+
+// signature signs an entry for its kind and its name. It does not bind the object, so a copy of an object keeps its values.
+func (c *conversion) signature(key []byte, name, text string) string {
+	h := hmac.New(sha256.New, key)
+	for _, s := range []string{c.Group, c.kind, name, text} {
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+// signed returns the annotation of a loss. Its text is not in quotes yet.
+func (c *conversion) signed(e *entry, key namedKey) *tree {
+	place, value := sha256.Sum256([]byte(text(entry{Version: e.Version, Path: e.Path}))), text(e)
+	name := Prefix + hex.EncodeToString(place[:16])
+	return &tree{Name: name, Text: []byte(key.name + "." + c.signature(key.key, name, value) + "." + value)}
+}
+
+// put adds annotations to the result: those that travel, and one for each loss of a version. If they do not fit, the
+// largest ones are left out. lost is the reason why not even the losses are known.
+func (c *conversion) put(result *tree, n notes, losses []entry, from string, lost error) error {
+	metadata := result.Member("metadata")
+	annotations := metadata.Member("annotations")
+	if !annotations.IsObject() {
+		annotations = jsontext.NewTree('{')
+	}
+	incomplete := map[string][]string{}
+	for _, a := range n.others {
+		if a.Name == Incomplete {
+			text, _ := stringOf(a)
+			_ = json.Unmarshal([]byte(text), &incomplete) // a client can write it: what is no such map counts for nothing
+			continue
+		}
+		annotations.Set(a.Name, a)
+	}
+	key := namedKey{}
+	if len(losses) > 0 {
+		var err error
+		if key, err = c.Keys.signing(c.ctx); err != nil {
+			return err
+		}
+	}
+	if delete(incomplete, from); lost != nil {
+		incomplete[from] = []string{lost.Error()}
+		c.incomplete(lost)
+	} else if places := c.fit(annotations, losses, key); len(places) > 0 {
+		incomplete[from] = places
+		c.incomplete(fmt.Errorf("%s cannot hold all of %s, and its annotations have no room for the rest; lost are %s", c.to.Name, from, text(places)))
+	}
+	if mark := text(incomplete); len(incomplete) > 0 && len(Incomplete)+len(mark) <= room(annotations) {
+		annotations.Set(Incomplete, quoted(mark))
+	}
+	if len(annotations.Items) > 0 {
+		metadata.Set("annotations", annotations)
+	}
 	return nil
 }
 
-func stringTree(s string) *tree { return jsontext.TreeOf(jsontext.AppendString(nil, s)) }
-
-// listed returns entries as a tree.
-func listed(entries []entry) *tree {
-	list := jsontext.NewTree('[')
-	for i := range entries {
-		list.Items = append(list.Items, entries[i].tree())
+// fit adds the annotations of losses. It returns the places of those for which there is no room.
+func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (places []string) {
+	all := list.Of(losses, func(e entry) *tree { return c.signed(&e, key) })
+	left := room(annotations)
+	for _, a := range all {
+		left -= size(a) + len(a.Name)
 	}
-	return list
+	reserved := 0
+	if left < 0 {
+		reserved = len(Incomplete) + (mostNamed+1)*longestNamed
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(size(all[j]), size(all[i])) })
+	shed := 0
+	for _, i := range order {
+		if left >= reserved {
+			annotations.Set(all[i].Name, quoted(string(all[i].Text)))
+			continue
+		}
+		left += size(all[i]) + len(all[i].Name)
+		if shed++; shed <= mostNamed {
+			places = append(places, fmt.Sprintf("%.*s", longestNamed, strings.Join(losses[i].Path, "")))
+		}
+	}
+	if shed > mostNamed {
+		places = append(places, fmt.Sprintf("and %d more", shed-mostNamed))
+	}
+	return places
 }
 
-func (e *entry) tree() *tree {
-	path := jsontext.NewTree('[')
-	for _, s := range e.path {
-		item := stringTree(s.name)
-		if s.isItem {
-			item = jsontext.NewTree('[', item)
-		}
-		path.Items = append(path.Items, item)
+// room returns the number of bytes that an object's annotations can still take.
+func room(annotations *tree) int {
+	left := mostAnnotated
+	for _, a := range annotations.Items {
+		text, _ := stringOf(a)
+		left -= len(a.Name) + len(text)
 	}
-	t := jsontext.NewTree('{')
-	t.Set("path", path)
-	if e.value != nil {
-		t.Set("value", e.value)
-	}
-	if e.base != nil {
-		t.Set("base", e.base)
-	}
-	if e.after != "" {
-		t.Set("after", stringTree(e.after))
-	}
-	if e.isItem {
-		t.Set("item", jsontext.TreeOf([]byte("true")))
-	}
-	return t
+	return left
 }
 
-// entriesOf parses the entries of one version.
-func entriesOf(list *tree) ([]entry, error) {
-	entries := make([]entry, len(list.Items))
-	for i, item := range list.Items {
-		if err := entries[i].parse(item); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", i, err)
-		}
-	}
-	return entries, nil
-}
-
-func (e *entry) parse(t *tree) error {
-	path := t.Member("path")
-	if !path.IsList() {
-		return errors.New("it has no path")
-	}
-	for _, item := range path.Items {
-		isItem := item.IsList() && len(item.Items) == 1
-		if isItem {
-			item = item.Items[0]
-		}
-		name, ok := stringOf(item)
-		if !ok {
-			return errors.New("its path is malformed")
-		}
-		e.path = append(e.path, step{name, isItem})
-	}
-	e.value, e.base = present(t.Member("value")), present(t.Member("base"))
-	e.after, _ = stringOf(t.Member("after"))
-	e.isItem = t.Member("item") != nil
-	return e.check()
-}
-
-// check refuses a path to anything that a conversion cannot change.
-func (e *entry) check() error {
-	if len(e.path) == 0 || e.path[0].isItem {
-		return errors.New("its path is malformed")
-	}
-	switch e.path[0].name {
-	case "apiVersion", "kind":
-	case "metadata":
-		if len(e.path) < 2 || e.path[1].isItem || !slices.Contains(changeable, e.path[1].name) {
-			break
-		}
-		if len(e.path) > 2 && e.path[2].name == Annotation {
-			break
-		}
-		return nil
-	default:
-		return nil
-	}
-	return errors.New("its path leads to a member that no conversion changes")
-}
+func quoted(s string) *tree { return jsontext.TreeOf(jsontext.AppendString(nil, s)) }

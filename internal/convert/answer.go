@@ -182,6 +182,12 @@ func (c *call) ignored(reason error) {
 	}
 }
 
+func (c *call) incomplete(reason error) {
+	if c.Observer != nil {
+		c.Observer.Incomplete(c.from(), c.to.Name, reason)
+	}
+}
+
 // name returns the kind, the namespace and the name of an object, as far as they can be read.
 func (o *object) name() string {
 	var namespace, name string

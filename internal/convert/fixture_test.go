@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -214,7 +216,7 @@ func betaFromHub(_ context.Context, o runtime.Object) (runtime.Object, error) {
 
 // cronJobs returns the kind with all its versions.
 func cronJobs() *convert.Kind {
-	return &convert.Kind{Group: group, Kind: "CronJob", Versions: []convert.Version{
+	return &convert.Kind{Group: group, Kind: "CronJob", Keys: keysOf("a key"), Versions: []convert.Version{
 		{Name: "v1alpha1", New: func() runtime.Object { return &Alpha{} }, ToHub: alphaToHub, FromHub: alphaFromHub},
 		{Name: "v1beta1", ToHub: betaToHub, FromHub: betaFromHub},
 		{Name: "v1", New: func() runtime.Object { return &Job{} }},
@@ -229,7 +231,7 @@ func trees(toHub, fromHub func(map[string]any)) *convert.Kind {
 			return o, nil
 		}
 	}
-	return &convert.Kind{Group: group, Kind: "CronJob", Versions: []convert.Version{
+	return &convert.Kind{Group: group, Kind: "CronJob", Keys: keysOf("a key"), Versions: []convert.Version{
 		{Name: "v1alpha1", ToHub: change(toHub), FromHub: change(fromHub)}, {Name: "v1"},
 	}}
 }
@@ -290,19 +292,66 @@ func object(version, metadata, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"CronJob","metadata":{"name":"nightly","namespace":"cf"%s},"spec":{%s}}`, group, version, metadata, spec)
 }
 
-// noteOf returns the annotation of an object; empty if there is none.
-func noteOf(object string) string {
+// notesOf returns the annotations of an object, by their names.
+func notesOf(object string) map[string]string {
 	GinkgoHelper()
 	var o metav1.PartialObjectMetadata
 	Expect(json.Unmarshal([]byte(object), &o)).To(Succeed())
-	return o.Annotations[convert.Annotation]
+	maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return !strings.HasPrefix(name, convert.Prefix) })
+	return o.Annotations
 }
 
-// annotation returns the member of the metadata that holds the annotation.
-func annotation(value string) string {
-	text, err := json.Marshal(map[string]string{convert.Annotation: value})
+// noteOf returns what the annotations of an object hold, as a list of entries for each version; empty if there is none. The
+// place of a digest is shown alone.
+func noteOf(object string) string {
+	GinkgoHelper()
+	all := map[string][]map[string]any{}
+	notes := notesOf(object)
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		parts := strings.SplitN(notes[name], ".", 3)
+		Expect(parts).To(HaveLen(3))
+		var entry map[string]any
+		dec := json.NewDecoder(strings.NewReader(parts[2]))
+		dec.UseNumber()
+		Expect(dec.Decode(&entry)).To(Succeed())
+		version := entry["version"].(string)
+		delete(entry, "version")
+		path := entry["path"].([]any)
+		for i, step := range path {
+			if path[i] = step.(string)[1:]; step.(string)[0] == '[' {
+				path[i] = []any{path[i]}
+			}
+		}
+		if entry["base"] != nil {
+			entry["base"] = "#"
+		}
+		all[version] = append(all[version], entry)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	for _, entries := range all {
+		slices.SortFunc(entries, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["path"]), fmt.Sprint(b["path"])) })
+	}
+	text, err := json.Marshal(all)
+	Expect(err).NotTo(HaveOccurred())
+	return regexp.MustCompile(`#[\w-]{16}`).ReplaceAllString(string(text), "#")
+}
+
+// annotations returns the member of the metadata that holds annotations.
+func annotations(of map[string]string) string {
+	text, err := json.Marshal(of)
 	Expect(err).NotTo(HaveOccurred())
 	return `,"annotations":` + string(text)
+}
+
+// keysOf returns keys that are made of texts.
+func keysOf(texts ...string) *convert.Keys {
+	k := &convert.Keys{}
+	for _, text := range texts {
+		k.Learn([]byte(text))
+	}
+	return k
 }
 
 // counter is an Observer.
@@ -312,6 +361,7 @@ type counter struct {
 	failed    []string
 	panics    []any
 	ignored   []string
+	shed      []string
 }
 
 func (c *counter) Converted(from, to string) {
@@ -339,6 +389,12 @@ func (c *counter) Ignored(_, _ string, reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ignored = append(c.ignored, reason.Error())
+}
+
+func (c *counter) Incomplete(_, _ string, reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shed = append(c.shed, reason.Error())
 }
 
 var errBroken = errors.New("broken on purpose")

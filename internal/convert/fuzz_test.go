@@ -18,7 +18,7 @@ import (
 func FuzzAnswer(f *testing.F) {
 	for _, body := range [][]byte{
 		review("v1"), review("v1", object("v1alpha1", "", `"schedule":"5 # x","owner":{"team":"t"}`)), review("v1alpha1", "null", "7"),
-		review("v1beta1", object("v1", `,"annotations":{"`+convert.Annotation+`":"{\"v1beta1\":[{\"path\":[\"spec\",\"color\"],\"value\":1}]}"}`, `"schedule":{"minute":"5"}`)),
+		review("v1beta1", object("v1", `,"annotations":{"`+convert.Prefix+`a":"b.c.{\"version\":\"v1beta1\"}"}`, `"schedule":{"minute":"5"}`)),
 		review("v1", object("v1alpha1", `,"labels":{"a":"b"}`, `"schedule":"1","rules":[{"match":"a","note":"n"}],"steps":[{"name":"a","local":true},{"name":"b"}]`)),
 		[]byte(`{"v1alpha1":[{"path":["spec","steps",["a"]],"value":{"name":"a","local":true},"after":"b"}]}`),
 		[]byte(`{"v1alpha1":[{"path":["spec","rules"],"value":{"match":"b","note":"n"},"base":{"match":"b"},"item":true}]}`),
@@ -34,7 +34,7 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		noted := object("v1", `,"annotations":{"`+convert.Annotation+`":`+string(note)+`}`, `"schedule":{"minute":"5"},"suspend":false,"steps":[{"name":"b"}],"rules":[{"match":"b"}]`)
+		noted := object("v1", `,"annotations":{"`+convert.Prefix+`a":`+string(note)+`}`, `"schedule":{"minute":"5"},"suspend":false,"steps":[{"name":"b"}],"rules":[{"match":"b"}]`)
 		for _, body := range [][]byte{
 			text, review("v1", object("v1alpha1", "", string(text))), review("v1alpha1", noted), review("v1beta1", noted),
 			review("v1", strings.Replace(object("v1beta1", "", string(text)), `"spec"`, `"x":[`+string(text)+`],"spec"`, 1)),

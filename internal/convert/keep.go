@@ -9,33 +9,36 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// annotated is object for one that has the annotation.
+// annotated is object for one that has annotations.
 func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 	source, err := parseObject(o.text)
 	if err != nil {
 		return dst, err
 	}
-	kept, err := takeNotes(source)
-	if err != nil {
-		c.ignored(fmt.Errorf("the annotation %s is ignored: %w", Annotation, err))
-	}
-	if kept[c.hub.Name] != nil && o.from != c.hub && c.to != c.hub {
+	n := c.take(source)
+	if n.forHub && o.from != c.hub && c.to != c.hub {
 		return c.throughHub(dst, o)
 	}
 	text := source.Append(nil)
-	h, err := c.hop(text, source, o.from, c.to, !c.Forget)
+	h, err := c.hop(text, source, o.from, c.to)
 	if err != nil {
 		return dst, err
 	}
-	if h.live != nil {
-		if h.live, err = c.run(h.live, c.to, o.from); err != nil {
-			return dst, c.noWayBack(err)
+	if restored := h.tree.Clone(); restore(restored, n.entries) > 0 {
+		plain := h.tree
+		h.tree = restored
+		if h.back, err = c.back(restored, o.from); err != nil {
+			// They were signed for another object, of which they are a copy.
+			c.ignored(fmt.Errorf("the kept values are not applied, because they break the object: %w", err))
+			h.tree = plain
+			n.others = append(n.others, list.Of(n.entries, func(e entry) *tree { return e.annotation })...)
 		}
 	}
-	return c.finish(dst, text, source, h, kept, o.from)
+	return c.finish(dst, text, source, h, n, o.from)
 }
 
 // throughHub converts an object of one spoke to another in two steps, so that the entries for the hub are restored in
@@ -55,31 +58,30 @@ func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 }
 
 // keep appends the result of a conversion together with all that the way back does not restore. back is the way back; nil
-// if it is not known.
-func (c *conversion) keep(dst []byte, o *object, result []byte, back runtime.Object) ([]byte, error) {
+// if it is not known, or has failed.
+func (c *conversion) keep(dst []byte, o *object, result []byte, back runtime.Object, failed error) ([]byte, error) {
 	source, err := parseObject(o.text)
 	if err != nil {
 		return dst, err
 	}
-	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), metadata: &c.metadata, live: back} // dst is written over it
-	if mend(o.text, source, h.tree, o.from, c.to) {
-		h.live = nil
+	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), metadata: &c.metadata, failed: failed} // dst is written over it
+	if !mend(o.text, source, h.tree, o.from, c.to) && back != nil {
+		text, err := c.write(nil, back, h.metadata, c.to, o.from)
+		h.back, h.failed = jsontext.TreeOf(text), err
 	}
-	return c.finish(dst, o.text, source, h, nil, o.from)
+	return c.finish(dst, o.text, source, h, notes{}, o.from)
 }
 
 // hopped is the result of a conversion.
 type hopped struct {
 	tree     *tree
 	metadata *metadata // of the source
-
-	// live is the same in memory, or nil if it can be another object. Once the result is converted back, it is the
-	// object that this gives.
-	live runtime.Object
+	back     *tree     // the result, converted back; nil if it is not known
+	failed   error     // the way back
 }
 
-// hop converts a tree to another version. It looks for the live object on request.
-func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool) (h hopped, err error) {
+// hop converts a tree to another version.
+func (c *conversion) hop(text []byte, source *tree, from, to *version) (h hopped, err error) {
 	var raw []byte
 	if m := source.Member("metadata"); !m.IsAbsent() {
 		raw = m.Append(nil)
@@ -88,74 +90,48 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool
 	if err := h.metadata.begin(metadataOfText(raw)); err != nil {
 		return h, err
 	}
-	converted, live, exact, err := c.convert(nil, text, h.metadata, from, to, look)
+	converted, _, err := c.convert(nil, text, h.metadata, from, to)
 	if err != nil {
 		return h, err
 	}
 	h.tree = jsontext.TreeOf(converted)
-	if !mend(text, source, h.tree, from, to) && exact && bytes.HasPrefix(converted[len(c.head(nil, to)):], h.metadata.text) {
-		h.live = ownCopy(live)
-	}
+	mend(text, source, h.tree, from, to)
 	return h, nil
 }
 
 // back converts a result back to the version of the source.
 func (c *conversion) back(result *tree, from *version) (*tree, error) {
-	h, err := c.hop(result.Append(nil), result, c.to, from, false)
-	if err != nil {
-		return nil, c.noWayBack(err)
-	}
-	return h.tree, nil
+	h, err := c.hop(result.Append(nil), result, c.to, from)
+	return h.tree, err
 }
 
-func (c *conversion) noWayBack(err error) error {
-	return fmt.Errorf("the way back, which shows what %s cannot hold, failed: %w", c.to.Name, err)
-}
-
-// wayBack is back for a result that can be in memory.
-func (c *conversion) wayBack(h hopped, from *version) (*tree, error) {
-	if h.live == nil {
-		return c.back(h.tree, from)
-	}
-	text, _, err := c.write(nil, h.live, h.metadata, c.to, from, false)
-	if err != nil {
-		return nil, c.noWayBack(err)
-	}
-	return jsontext.TreeOf(text), nil
-}
-
-// finish restores the entries for the version of the result, and adds entries for the version of the source.
-func (c *conversion) finish(dst, text []byte, source *tree, h hopped, kept notes, from *version) ([]byte, error) {
-	result := h.tree
+// finish adds annotations for all that the way back does not restore. If that fails, the object does not, because one
+// object would then fail each list of its kind.
+func (c *conversion) finish(dst, text []byte, source *tree, h hopped, n notes, from *version) ([]byte, error) {
 	if c.Forget {
-		return result.Append(dst), nil
+		return h.tree.Append(dst), nil
 	}
-	back, err := c.wayBack(h, from)
-	if err != nil {
-		return dst, err
+	if h.back == nil && h.failed == nil {
+		h.back, h.failed = c.back(h.tree, from)
 	}
-	whole, err := canonical(text, source, from)
-	if err != nil {
-		return dst, err
-	}
-	if list := kept[c.to.Name]; list != nil {
-		r := restoration{conversion: c, from: from, whole: whole, result: result, back: back}
-		r.restore(list)
-		result, back = r.result, r.back
-	}
-	left := notes{}
-	for version, entries := range kept {
-		if version != c.to.Name && version != from.Name {
-			left[version] = entries
+	var losses []entry
+	if h.failed == nil {
+		whole, err := canonical(text, source, from)
+		if err != nil {
+			return dst, err
 		}
+		losses, h.failed = lossOf(c.ctx, from.Name, whole, h.back, len(text))
 	}
-	if loss := lossOf(whole, back); len(loss) > 0 {
-		left[from.Name] = listed(loss)
-	}
-	if err := left.put(result, from.Name); err != nil {
+	if err := c.ctx.Err(); err != nil {
 		return dst, err
 	}
-	return result.Append(dst), nil
+	if h.failed != nil {
+		h.failed = fmt.Errorf("the way back, which shows what %s cannot hold, failed: %s", c.to.Name, bounded(h.failed.Error()))
+	}
+	if err := c.put(h.tree, n, losses, from.Name, h.failed); err != nil {
+		return dst, err
+	}
+	return h.tree.Append(dst), nil
 }
 
 // canonical returns the source as the way back would give it if nothing were lost.

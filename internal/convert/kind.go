@@ -6,7 +6,8 @@
 // The conversions of most programs lose something, and this package keeps it:
 //
 //   - A member that the Go type of the source does not know is copied to the same place in the result.
-//   - Everything else that the way back would not restore stands in one annotation, until the object is converted back.
+//   - Everything else that the way back would not restore stands in annotations, until the object is converted back: one
+//     for each lost place, signed with a key of the program.
 //
 // The files, in the order in which a call passes through them:
 //
@@ -16,11 +17,13 @@
 //	object.go     the conversion of one object
 //	metadata.go   the metadata, of which a conversion can change labels and annotations alone
 //	keep.go       the members that the way back does not restore
-//	tree.go       the comparison of JSON as trees whose values are text, so that no number changes
+//	tree.go       JSON as trees whose values are text, so that no number changes
+//	items.go      the identity of items, and the equality of values
 //	unknown.go    the members that a Go type does not know
 //	loss.go       the difference between an object and its way back
 //	restore.go    the same difference, applied
-//	annotation.go the annotation that holds it
+//	annotation.go the annotations that hold it
+//	keys.go       the keys that sign them
 package convert
 
 import (
@@ -37,7 +40,7 @@ import (
 )
 
 // A Func converts an object to another version. It can change its argument, and return parts of it. A panic fails only
-// the object. The annotation of this package is hidden from it.
+// the object. The annotations of this package are hidden from it.
 type Func = func(context.Context, runtime.Object) (runtime.Object, error)
 
 // Version is one version of a kind and how it is converted.
@@ -59,9 +62,11 @@ type Kind struct {
 	// refused with 503, so that the API server asks another replica.
 	Elsewhere []string
 
-	// Forget switches the annotation off: members that a version cannot hold are lost. An annotation that an object
-	// has already is removed, and its contents are lost, too.
+	// Forget switches the annotations off: members that a version cannot hold are lost. Annotations that an object has
+	// already are removed, and their contents are lost, too.
 	Forget bool
+
+	Keys *Keys // sign the annotations; needed unless Forget is set
 
 	Observer Observer // can be nil
 }
@@ -74,8 +79,10 @@ type Observer interface {
 	Failed(from, to string, err error)
 	// Panicked is called before Failed if the conversion panicked. It gets a nil value for runtime.Goexit.
 	Panicked(from, to string, value any, stack []byte)
-	// Ignored is called if the annotation of an object is ignored, in whole or in part.
+	// Ignored is called for annotations of an object that are not applied, once for all of them.
 	Ignored(from, to string, reason error)
+	// Incomplete is called for an object that has lost values because its annotations cannot hold them.
+	Incomplete(from, to string, reason error)
 }
 
 // Validate returns an error if the versions are not exactly one hub and its spokes.

@@ -2,77 +2,71 @@ package convert
 
 // This file finds the difference between an object and the same object after its way back.
 
-import "slices"
+import (
+	"context"
+	"slices"
+	"strconv"
+)
 
-// An entry is one value that the way back gives otherwise than it was.
-type entry struct {
-	path  []step
-	value *tree // the value that was lost; nil if the way back adds one
-	base  *tree // the value that the way back gives; nil if it gives none
-
-	// after is the name of the item in front of a lost item; empty for the first one.
-	after string
-	// isItem marks an item without a name. The path is that of its list.
-	isItem bool
-}
-
-// A step leads to a member, or to the item of a list that has this name.
-type step struct {
-	name   string
-	isItem bool
-}
-
-// mostCompared is the number of items without names that are compared with each other.
-const mostCompared = 64
+// workPerByte bounds how often each byte of an object is compared, on average. A list beyond it is one entry.
+const workPerByte = 16
 
 // lossOf returns the difference between an object and its way back, without their metadata except labels and
-// annotations.
-func lossOf(object, back *tree) []entry {
-	l := losses{}
+// annotations. It ends early with the context.
+func lossOf(ctx context.Context, version string, object, back *tree, size int) ([]entry, error) {
+	l := losses{ctx: ctx, version: version, left: workPerByte * size}
 	if object.IsObject() && back.IsObject() {
 		l.members(object, back, ours)
 	}
 	was, is := object.Member("metadata"), back.Member("metadata")
-	if sameText(was, is) {
-		return l.found
+	if !sameText(was, is) {
+		l.push(member, "metadata")
+		for _, name := range changeable {
+			l.push(member, name)
+			l.member(was.Member(name), is.Member(name))
+			l.pop()
+		}
 	}
-	l.push("metadata", false)
-	for _, name := range changeable {
-		l.push(name, false)
-		l.member(was.Member(name), is.Member(name))
-		l.pop()
-	}
-	l.pop()
-	return l.found
+	return l.found, ctx.Err()
 }
 
 // losses walks two trees.
 type losses struct {
-	path  []step
-	found []entry
+	ctx     context.Context
+	version string
+	path    []string
+	found   []entry
+	left    int // bytes of lists that can still be looked into
 }
 
-func (l *losses) push(name string, isItem bool) { l.path = append(l.path, step{name, isItem}) }
-func (l *losses) pop()                          { l.path = l.path[:len(l.path)-1] }
+const member, item = ".", "["
 
-// add adds an entry for the current place. An absent value counts as nil.
-func (l *losses) add(e entry) {
-	e.path = slices.Clone(l.path)
-	e.value, e.base = present(e.value), present(e.base)
+func (l *losses) push(kind, name string) { l.path = append(l.path, kind+name) }
+func (l *losses) pop()                   { l.path = l.path[:len(l.path)-1] }
+
+// add adds an entry for the current place.
+func (l *losses) add(was, is *tree, after string) {
+	e := entry{Version: l.version, Path: slices.Clone(l.path), After: after}
+	if !was.IsAbsent() {
+		e.Value = was.Append(nil)
+	}
+	if !is.IsAbsent() {
+		e.Base = digest(is)
+	}
 	l.found = append(l.found, e)
 }
 
 func (l *losses) members(was, is *tree, except []string) {
 	for _, m := range was.Items {
 		if !slices.Contains(except, m.Name) {
-			l.push(m.Name, false)
+			l.push(member, m.Name)
 			l.member(m, is.Member(m.Name))
 			l.pop()
 		}
 	}
 	for _, m := range is.Items {
 		if was.Member(m.Name) == nil && !slices.Contains(except, m.Name) {
-			l.push(m.Name, false)
+			l.push(member, m.Name)
 			l.member(nil, m)
 			l.pop()
 		}
@@ -81,95 +75,105 @@ func (l *losses) members(was, is *tree, except []string) {
 
 func (l *losses) member(was, is *tree) {
 	switch {
-	case same(was, is):
+	case sameText(was, is) || was.IsAbsent() && is.IsAbsent():
 	case was.IsAbsent() && is.IsList() && len(is.Items) == 0: // adds nothing
 	case was.IsObject() && is.IsObject():
 		l.members(was, is, nil)
 	case was.IsList() && is.IsList():
 		l.list(was, is)
-	default:
-		l.add(entry{value: was, base: is})
+	case !same(was, is):
+		l.add(was, is, "")
 	}
 }
 
 // list finds the difference of two lists. Where it cannot be sure which items belong together, the whole list is one
 // entry.
 func (l *losses) list(was, is *tree) {
-	if l.named(was, is) || l.unnamed(was, is) {
+	pairs, sure := l.pair(was, is)
+	if !sure {
+		if !same(was, is) {
+			l.add(was, is, "")
+		}
 		return
 	}
-	l.add(entry{value: was, base: is})
-}
-
-// named pairs the items by name. It returns false if they have no names, or stand in another order.
-func (l *losses) named(was, is *tree) bool {
-	names, ok := itemNames(was)
-	others, okOthers := itemNames(is)
-	if !ok || !okOthers || !inOrder(is, names) {
-		return false
-	}
+	own, others := identities(was.Items), identities(is.Items)
 	previous := ""
-	for _, item := range was.Items {
-		name, _ := stringOf(item.Member("name"))
-		l.push(name, true)
-		if j, there := others[name]; there {
-			l.members(item, is.Items[j], nil)
+	for i, w := range was.Items {
+		j := pairs[i]
+		if j >= 0 {
+			previous = others[j]
+			l.push(item, previous)
+			l.member(w, is.Items[j])
+			others[j] = ""
 		} else {
-			l.add(entry{value: item, after: previous})
+			l.push(item, own[i])
+			l.add(w, nil, previous)
+			previous = own[i]
 		}
 		l.pop()
-		previous = name
 	}
-	for _, item := range is.Items {
-		name, _ := stringOf(item.Member("name"))
-		if _, there := names[name]; !there {
-			l.push(name, true)
-			l.add(entry{base: item})
+	for j, identity := range others {
+		if identity != "" {
+			l.push(item, identity)
+			l.add(nil, is.Items[j], "")
 			l.pop()
 		}
 	}
-	return true
 }
 
-// inOrder reports whether the items of a list that others have, too, stand in the same order there.
-func inOrder(list *tree, others map[string]int) bool {
-	last := -1
-	for _, item := range list.Items {
-		name, _ := stringOf(item.Member("name"))
-		if j, there := others[name]; there {
-			if j < last {
-				return false
-			}
-			last = j
-		}
+// pair returns, for each item that was, the index of the one that it has become, or -1. It is not sure if items have
+// changed their order, or if one without a key has not only lost members.
+func (l *losses) pair(was, is *tree) (pairs []int, sure bool) {
+	if l.left -= size(was) + size(is); l.left < 0 || l.ctx.Err() != nil {
+		return nil, false
 	}
-	return true
-}
-
-// unnamed pairs items by their place, if each has lost members and nothing else, and if it cannot belong to another
-// item.
-func (l *losses) unnamed(was, is *tree) bool {
-	if len(was.Items) != len(is.Items) || len(is.Items) > mostCompared {
-		return false
+	a, b := keysOf(was.Items), keysOf(is.Items)
+	if !nameByPlace(was.Items, is.Items, a, b) {
+		nameByDigest(was.Items, a)
+		nameByDigest(is.Items, b)
 	}
-	var differ []int
-	for i := range was.Items {
-		w, b := was.Items[i], is.Items[i]
-		if same(w, b) {
+	pairs, sure = paired(a, b)
+	last, keyless := -1, 0
+	for i, j := range pairs {
+		if j < 0 {
 			continue
 		}
-		if !w.IsObject() || !b.IsObject() || len(b.Items) == 0 {
+		if sure = sure && j > last; a[i][0] == '#' {
+			keyless++
+		}
+		last = j
+	}
+	for _, name := range b {
+		if name[0] == '#' {
+			keyless--
+		}
+	}
+	return pairs, sure && keyless == 0
+}
+
+// nameByPlace names the items without a key by their place, if each has at most lost members.
+func nameByPlace(was, is []*tree, a, b []string) bool {
+	from, to := keyless(a), keyless(b)
+	if len(from) != len(to) {
+		return false
+	}
+	for n := range from {
+		if !covers(was[from[n]], is[to[n]]) {
 			return false
 		}
-		for j := range was.Items {
-			if covers(was.Items[j], b) != (i == j) {
-				return false
-			}
-		}
-		differ = append(differ, i)
 	}
-	for _, i := range differ {
-		l.add(entry{value: was.Items[i], base: is.Items[i], isItem: true})
+	for n := range from {
+		place := "@" + strconv.Itoa(n)
+		a[from[n]], b[to[n]] = place, place
 	}
 	return true
+}
+
+func keyless(keys []string) (at []int) {
+	for i, key := range keys {
+		if key == "" {
+			at = append(at, i)
+		}
+	}
+	return at
 }

@@ -3,8 +3,9 @@ package convert
 // This file keeps the metadata of an object, of which a conversion can change labels and annotations alone.
 
 import (
+	"bytes"
 	"fmt"
-	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +24,7 @@ type metadataText struct {
 	text        []byte
 	labels      []byte // nil if there are none
 	annotations []byte
-	isAnnotated bool // it holds the annotation of this package
+	isAnnotated bool // it holds annotations of this package
 	err         error
 }
 
@@ -64,9 +65,7 @@ func (r *reader) metadata() (m metadataText) {
 	if m.annotations != nil && m.annotations[0] == '{' {
 		names := readerOf(m.annotations)
 		for more := names.Enter('{'); more; more = names.More('{') {
-			if string(names.Name()) == Annotation {
-				m.isAnnotated = true
-			}
+			m.isAnnotated = bytes.HasPrefix(names.Name(), []byte(Prefix)) || m.isAnnotated
 			names.Value()
 		}
 	}
@@ -191,60 +190,39 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	return patch.InBraces(before, dst), err
 }
 
-// changed returns an error that names a member that a conversion has changed.
+// changed returns an error that names a member that a conversion has changed. It looks at those that metav1.ObjectMeta
+// knows. A tree that was made of a Go type lacks all others, and they are written as they arrived.
 func (m *metadata) changed(of any) error {
-	before := reflect.New(reflect.TypeOf(of).Elem()).Interface()
-	if err := decode.Into(m.text, before); err != nil {
-		return fmt.Errorf("metadata cannot be read: %w", err)
-	}
-	a, err := membersOf(before, changeable...)
+	text, err := patch.AppendMembers(nil, of)
 	if err != nil {
 		return err
 	}
-	b, err := membersOf(of, changeable...)
+	was, err := asKnown(m.text)
 	if err != nil {
 		return err
 	}
-	knownA, knownB := asKnown(a), asKnown(b)
-	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
-		for _, m := range pair[0].Items {
-			name := m.Name
-			if same(m, pair[1].Member(name)) {
-				continue
-			}
-			// A tree that was made of a Go type lacks all that the type does not know. That is no change, and it is
-			// written as it arrived.
-			_, known := knownMetadata.Member(name)
-			if known && same(knownA.Member(name), knownB.Member(name)) || !known && b.Member(name).IsAbsent() {
-				continue
-			}
+	is, err := asKnown(patch.InBraces(nil, text))
+	if err != nil {
+		return err
+	}
+	for _, member := range append(slices.Clone(was.Items), is.Items...) {
+		if a, b := was.Member(member.Name), is.Member(member.Name); !same(a, b) {
 			return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
-				name, a.Member(name).Append(nil), b.Member(name).Append(nil))
+				member.Name, a.Append(nil), b.Append(nil))
 		}
 	}
 	return nil
 }
 
-var knownMetadata = decode.KnownTo(&metav1.ObjectMeta{})
-
-// asKnown returns the part of metadata that metav1.ObjectMeta knows, or all of it if that cannot read it.
-func asKnown(t *tree) *tree {
+// asKnown returns what metav1.ObjectMeta knows of metadata, without labels and annotations.
+func asKnown(text []byte) (*tree, error) {
 	of := &metav1.ObjectMeta{}
-	if err := decode.Into(t.Append(nil), of); err != nil {
-		return t
+	if err := decode.Into(text, of); err != nil {
+		return nil, fmt.Errorf("metadata cannot be read: %w", err)
 	}
-	known, err := membersOf(of)
-	if err != nil {
-		return t
-	}
-	return known
-}
-
-// membersOf returns the members of an object as a tree.
-func membersOf(o any, except ...string) (*tree, error) {
-	text, err := patch.AppendMembers(nil, o, except...)
+	members, err := patch.AppendMembers(nil, of, changeable...)
 	if err != nil {
 		return nil, err
 	}
-	return parseObject(patch.InBraces(nil, text))
+	return parseObject(patch.InBraces(nil, members))
 }

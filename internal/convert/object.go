@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/debug"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,52 +39,44 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
-	dst, result, exact, err := c.convert(dst, o.text, m, o.from, c.to, !c.Forget)
+	dst, result, err := c.convert(dst, o.text, m, o.from, c.to)
 	if err != nil {
 		return dst, err
 	}
-	kept, back := c.isKept(o, m, dst[start:], result, exact)
+	kept, back, err := c.isKept(o, m, dst[start:], result)
 	if kept {
 		return dst, nil
 	}
-	return c.keep(dst[:start], o, dst[start:], back)
+	return c.keep(dst[:start], o, dst[start:], back, err)
 }
 
 // isKept reports whether the result surely holds all that is to be kept. This is so for most objects. It also returns
-// the way back, or nil if it is not known.
-func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object, exact bool) (bool, runtime.Object) {
+// the way back, or nil if it is not known, and the error of that.
+func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object) (bool, runtime.Object, error) {
 	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
-		return false, nil
+		return false, nil, nil
 	}
 	if c.Forget {
-		return o.from.isTree() || o.from.known.All(o.text, ours...), nil
+		return o.from.isTree() || o.from.known.All(o.text, ours...), nil, nil
 	}
-	again, err := c.again(text, m, result, exact)
+	again, err := c.again(text, m, result)
 	if err != nil {
-		return false, nil // the other way returns the error
+		return false, nil, err
 	}
 	back, err := c.run(again, c.to, o.from)
 	if err != nil {
-		return false, nil
+		return false, nil, err
 	}
-	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back)), back
+	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back)), back, nil
 }
 
 // again returns the object that the text of a result decodes to. The text counts and not the result in memory, which can
 // hold more than its JSON. Metadata that is as it arrived is not decoded again, because most objects have more of it than
 // of anything else.
-func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exact bool) (runtime.Object, error) {
+func (c *conversion) again(text []byte, m *metadata, result runtime.Object) (runtime.Object, error) {
 	head := len(c.head(c.scratch[:0], c.to))
-	if !bytes.HasPrefix(text[head:], m.text) {
-		return decoded(text, c.to)
-	}
-	if exact {
-		if own := ownCopy(result); own != nil {
-			return own, nil
-		}
-	}
 	known, typed := metadataOf(result).(*metav1.ObjectMeta)
-	if !typed {
+	if !typed || !bytes.HasPrefix(text[head:], m.text) {
 		return decoded(text, c.to)
 	}
 	c.scratch = append(append(append(c.scratch[:0], text[:head]...), "{}"...), text[head+len(m.text):]...)
@@ -97,7 +90,7 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exac
 	return o, nil
 }
 
-// ownCopy returns a copy of a result for the way back, whose function may change it. The result can hold memory that
+// ownCopy returns a copy of a result for the next function, which may change it. The result can hold memory that
 // outlives the call, such as a variable of the program. It is nil if the type does not copy itself.
 func ownCopy(result runtime.Object) runtime.Object {
 	known, typed := metadataOf(result).(*metav1.ObjectMeta)
@@ -129,37 +122,30 @@ func (c *conversion) head(dst []byte, to *version) []byte {
 	return append(jsontext.AppendString(dst, c.kind), `,"metadata":`...)
 }
 
-// convert appends the object in another version. It returns it, too, and reports whether all but its metadata is what the
-// text decodes to, if it is to look. The annotation must have been removed from the text.
-func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version, look bool) (_ []byte, result runtime.Object, exact bool, err error) {
+// convert appends the object in another version. It returns it, too. The annotation must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (_ []byte, result runtime.Object, err error) {
 	source, err := decoded(text, from)
 	if err != nil {
-		return dst, nil, false, err
+		return dst, nil, err
 	}
 	m.remember(source)
 	if result, err = c.run(source, from, to); err != nil {
-		return dst, nil, false, err
+		return dst, nil, err
 	}
-	dst, exact, err = c.write(dst, result, m, from, to, look)
-	return dst, result, exact, err
+	dst, err = c.write(dst, result, m, from, to)
+	return dst, result, err
 }
 
 // write appends the result of a conversion.
-func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from, to *version, look bool) (_ []byte, exact bool, err error) {
-	dst = c.head(dst, to)
-	of := metadataOf(result)
-	if dst, err = m.append(dst, of); err != nil {
-		return dst, false, fmt.Errorf("%s: %w", way(from, to), err)
-	}
-	if look {
-		dst, exact, err = patch.AppendExact(dst, body(result), ours...)
-	} else {
-		dst, err = patch.AppendMembers(dst, body(result), ours...)
-	}
+func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from, to *version) ([]byte, error) {
+	dst, err := m.append(c.head(dst, to), metadataOf(result))
 	if err != nil {
-		return dst, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+		return dst, fmt.Errorf("%s: %w", way(from, to), err)
 	}
-	return append(dst, '}'), exact, nil
+	if dst, err = patch.AppendMembers(dst, body(result), ours...); err != nil {
+		return dst, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+	}
+	return append(dst, '}'), nil
 }
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }
@@ -198,12 +184,18 @@ func decoded(text []byte, v *version) (runtime.Object, error) {
 	return o, nil
 }
 
-// call1 calls one function and checks its result.
-func (c *conversion) call1(f Func, o runtime.Object, from, to *version) (runtime.Object, error) {
+// call1 calls one function and checks its result. A panic is an error.
+func (c *conversion) call1(f Func, o runtime.Object, from, to *version) (result runtime.Object, err error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	result, err := f(c.ctx, o)
+	defer func() {
+		if value := recover(); value != nil {
+			c.panicked(value, debug.Stack())
+			err = fmt.Errorf("the conversion panicked: %v", value)
+		}
+	}()
+	result, err = f(c.ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s failed: %w", way(from, to), err)
 	}

@@ -3,205 +3,153 @@ package convert
 // This file applies the difference that loss.go has found.
 
 import (
-	"fmt"
-	"runtime/debug"
+	"maps"
 	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
-// mostTried is the number of entries that are tried one by one.
-const mostTried = 32
-
-// restoration applies entries to the result of a conversion.
-//
-// The annotation can come from anyone who can write the object, and no schema and no admission webhook has seen its
-// contents. An entry is therefore applied only if the version that the object comes from cannot see it. Where the
-// entries together can be seen, each is tried alone.
+// restoration applies entries to the result of a conversion, in one pass over those of its parts to which they lead.
 type restoration struct {
-	*conversion
-	from   *version
-	whole  *tree // the source
-	result *tree
-	back   *tree // the result, converted back
+	root  *tree
+	lists map[*tree]*items
 }
 
-func (r *restoration) restore(list *tree) {
-	entries, err := entriesOf(list)
-	switch {
-	case err != nil:
-		r.ignored(fmt.Errorf("the entries for %s in the annotation %s are ignored: %w", r.to.Name, Annotation, err))
-		return
-	case r.try(entries):
-		return
-	case len(entries) > mostTried:
-		r.ignored(fmt.Errorf("all entries for %s in the annotation %s are ignored: together they change the object as %s",
-			r.to.Name, Annotation, r.from.Name))
-		return
-	}
+// items is a list as it was before anything was applied.
+type items struct {
+	all        []*tree
+	identities []string
+	at         map[string]*tree // by identity
+	names      map[string]bool  // identities without their places
+
+	gone  map[*tree]bool
+	added map[string][]entry // by the item in front of them
+}
+
+// restore gives the values of entries back whose place still holds what stood there without them. It returns their number.
+func restore(root *tree, entries []entry) (applied int) {
+	r := restoration{root, map[*tree]*items{}}
 	for i := range entries {
-		if !r.try(entries[i : i+1]) {
-			r.ignored(fmt.Errorf("entry %d for %s in the annotation %s is ignored: it changes the object as %s",
-				i, r.to.Name, Annotation, r.from.Name))
+		if r.apply(&entries[i]) {
+			applied++
 		}
 	}
+	for list, of := range r.lists {
+		of.arrange(list)
+	}
+	return applied
 }
 
-// try applies entries, unless the source's version can see them. It reports whether it has.
-func (r *restoration) try(entries []entry) (ok bool) {
-	defer func() {
-		if value := recover(); value != nil {
-			r.panicked(value, debug.Stack())
-			ok = false
-		}
-	}()
-	t := r.result.Clone()
-	applied := false
-	for i := range entries {
-		applied = entries[i].apply(t) || applied
-	}
-	if !applied {
-		return true
-	}
-	if !isLabelled(t) {
-		return false
-	}
-	back, err := r.conversion.back(t, r.from)
-	if err != nil || !isBetween(back, r.back, r.whole) {
-		return false
-	}
-	r.result, r.back = t, back
-	return true
-}
-
-// isBetween reports whether each part of a value is as in one of two others.
-func isBetween(t, a, b *tree) bool {
-	if same(t, a) || same(t, b) {
-		return true
-	}
-	if t.IsList() && a.IsList() && b.IsList() && len(t.Items) == len(a.Items) && len(t.Items) == len(b.Items) {
-		for i := range t.Items {
-			if !isBetween(t.Items[i], a.Items[i], b.Items[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	if !t.IsObject() || !a.IsObject() || !b.IsObject() {
-		return false
-	}
-	for _, m := range t.Items {
-		if !isBetween(m, a.Member(m.Name), b.Member(m.Name)) {
+func (r *restoration) apply(e *entry) bool {
+	at, last := r.root, len(e.Path)-1
+	for _, s := range e.Path[:last] {
+		if at = r.next(at, s); at == nil {
 			return false
 		}
 	}
-	for _, m := range a.Items {
-		if t.Member(m.Name) == nil && !isBetween(nil, m, b.Member(m.Name)) {
-			return false
-		}
+	name := e.last()
+	if e.Path[last][:1] == item {
+		return r.applyToItem(e, at, name)
 	}
+	if !at.IsObject() || !holds(at.Member(name), e.Base) {
+		return false
+	}
+	if e.Value == nil {
+		return at.Remove(name)
+	}
+	at.Set(name, jsontext.TreeOf(e.Value))
 	return true
 }
 
-// apply gives the value of an entry back, and reports whether its place still held the base.
-func (e *entry) apply(root *tree) bool {
-	at := root
-	last := len(e.path) - 1
-	for _, s := range e.path[:last] {
-		if at = next(at, s); at == nil {
-			return false
-		}
+// last returns the name of the member, or the identity of the item, to which the path leads.
+func (e *entry) last() string { return e.Path[len(e.Path)-1][1:] }
+
+// holds reports whether a value is the one of a digest.
+func holds(t *tree, base string) bool {
+	if base == "" || t.IsAbsent() {
+		return base == "" && t.IsAbsent()
 	}
-	switch s := e.path[last]; {
-	case e.isItem:
-		return e.applyToItem(next(at, s))
-	case s.isItem:
-		return e.applyToNamed(at, s.name)
-	case !at.IsObject() || !same(at.Member(s.name), e.base):
-		return false
-	case e.value == nil:
-		at.Remove(s.name)
-	default:
-		at.Set(s.name, e.value.Clone())
-	}
-	return true
+	return digest(t) == base
 }
 
 // next returns the value that a step leads to, or nil.
-func next(t *tree, s step) *tree {
+func (r *restoration) next(t *tree, step string) *tree {
 	switch {
-	case t == nil:
-		return nil
-	case !s.isItem:
-		return t.Member(s.name)
+	case step[:1] == member:
+		return t.Member(step[1:])
 	case !t.IsList():
 		return nil
 	}
-	if names, ok := itemNames(t); ok {
-		if i, there := names[s.name]; there {
-			return t.Items[i]
-		}
-	}
-	return nil
+	return r.items(t).at[step[1:]]
 }
 
-// applyToItem replaces the one item that equals the base.
-func (e *entry) applyToItem(list *tree) bool {
-	if !list.IsList() || e.base == nil || e.value == nil {
-		return false
-	}
-	found := -1
-	for i, item := range list.Items {
-		if same(item, e.base) {
-			if found >= 0 {
-				return false
-			}
-			found = i
+func (r *restoration) items(list *tree) *items {
+	of := r.lists[list]
+	if of == nil {
+		of = &items{all: list.Items, identities: identities(list.Items), at: map[string]*tree{}, names: map[string]bool{},
+			gone: map[*tree]bool{}, added: map[string][]entry{}}
+		for i, identity := range of.identities {
+			of.at[identity] = list.Items[i]
+			of.names[nameOf(identity)] = true
 		}
+		r.lists[list] = of
 	}
-	if found < 0 {
-		return false
-	}
-	list.Items[found] = e.value.Clone()
-	return true
+	return of
 }
 
-// applyToNamed inserts or removes a whole item.
-func (e *entry) applyToNamed(list *tree, name string) bool {
+// applyToItem adds or removes a whole item.
+func (r *restoration) applyToItem(e *entry, list *tree, identity string) bool {
 	if !list.IsList() {
 		return false
 	}
-	names, ok := itemNames(list)
-	if !ok {
-		return false
-	}
-	i, there := names[name]
+	of := r.items(list)
+	there := of.at[identity]
 	switch {
-	case e.base == nil && !there && e.value != nil:
-		at := len(list.Items)
-		if previous, ok := names[e.after]; ok {
-			at = previous + 1
-		} else if e.after == "" {
-			at = 0
-		}
-		list.Items = slices.Insert(list.Items, at, e.value.Clone())
-	case e.base != nil && there && same(list.Items[i], e.base) && e.value == nil:
-		list.Items = slices.Delete(list.Items, i, i+1)
+	case e.Base == "" && e.Value != nil && !of.names[nameOf(identity)]:
+		of.added[e.After] = append(of.added[e.After], *e)
+	case e.Value == nil && there != nil && holds(there, e.Base):
+		of.gone[there] = true
 	default:
 		return false
 	}
 	return true
 }
 
-// isLabelled reports whether labels and annotations are objects that hold strings.
-func isLabelled(object *tree) bool {
-	metadata := object.Member("metadata")
-	for _, name := range changeable {
-		all := metadata.Member(name)
-		if all.IsAbsent() {
-			continue
+// arrange adds and removes the items of a list. An item whose predecessor is not there becomes the last one.
+func (of *items) arrange(list *tree) {
+	if len(of.gone)+len(of.added) == 0 {
+		return
+	}
+	list.Items = make([]*tree, 0, len(of.all)+len(of.added))
+	of.follow(list, "")
+	for i, item := range of.all {
+		if !of.gone[item] {
+			list.Items = append(list.Items, item)
 		}
-		if !all.IsObject() || slices.ContainsFunc(all.Items, func(t *tree) bool { return t.Kind != '"' }) {
-			return false
+		of.follow(list, of.identities[i])
+	}
+	waits := map[string]bool{} // for another added item
+	for _, entries := range of.added {
+		for i := range entries {
+			waits[entries[i].last()] = true
 		}
 	}
-	return true
+	for _, after := range slices.Sorted(maps.Keys(of.added)) {
+		if !waits[after] {
+			of.follow(list, after)
+		}
+	}
+	for _, after := range slices.Sorted(maps.Keys(of.added)) { // circles of entries that were copied from other objects
+		of.follow(list, after)
+	}
+}
+
+// follow appends the added items that follow an identity, and those that follow them.
+func (of *items) follow(list *tree, identity string) {
+	next := of.added[identity]
+	delete(of.added, identity)
+	for i := range next {
+		list.Items = append(list.Items, jsontext.TreeOf(next[i].Value))
+		of.follow(list, next[i].last())
+	}
 }

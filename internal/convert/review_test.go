@@ -130,7 +130,6 @@ var _ = Describe("A ConversionReview", func() {
 		Entry("with an object that has two kinds", "v1", strings.Replace(object("v1alpha1", "", ""), `"kind"`, `"kind":"CronJob","kind"`, 1), `"kind" occurs twice`),
 		Entry("with an object that has metadata twice", "v1", strings.Replace(object("v1alpha1", "", ""), `"metadata"`, `"metadata":{},"metadata"`, 1), `"metadata" occurs twice`),
 		Entry("with an object that has two names", "v1", object("v1alpha1", `,"name":"x"`, ""), `"name" occurs twice`),
-		Entry("with an object that has a member of its spec twice", "v1", object("v1alpha1", "", `"schedule":"1","schedule":"2"`), `"schedule" occurs twice`),
 		Entry("with metadata that is a list", "v1", `{"apiVersion":"batch.example.com/v1","kind":"CronJob","metadata":[]}`, "metadata is not an object"),
 		Entry("with labels that are numbers", "v1", object("v1alpha1", `,"labels":{"a":1}`, ""), "from v1alpha1 to v1", "cannot be read as v1alpha1"),
 		Entry("with a member of a wrong type", "v1", object("v1alpha1", "", `"schedule":{}`), "object 1 (CronJob cf/nightly) from v1alpha1 to v1", "schedule"),

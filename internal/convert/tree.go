@@ -4,64 +4,12 @@ package convert
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 
-	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 type tree = jsontext.Tree
-
-const (
-	// deepest is how deep an object can nest if its members are compared.
-	deepest = 1000
-
-	nodeSize = 120 // bytes that a value takes as a tree
-)
-
-// treeChecker checks a text, up to a bound of memory.
-type treeChecker struct {
-	reader
-	left int64 // bytes
-}
-
-// parseTree checks a text. The tree refers to it.
-func parseTree(text []byte) (*tree, error) {
-	c := treeChecker{reader: readerOf(text), left: decode.Bound(len(text))}
-	c.value(0)
-	if c.Peek() != 0 {
-		c.Fail()
-	}
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	return jsontext.TreeOf(text), nil
-}
-
-func (c *treeChecker) value(depth int) {
-	if c.left -= nodeSize; c.left < 0 {
-		c.fail("it holds too many values to be compared; send a smaller object")
-	}
-	if depth > deepest {
-		c.fail("it nests deeper than %d", deepest)
-	}
-	switch c.Peek() {
-	case '{':
-		c.members(func(name []byte) {
-			c.left -= int64(len(name))
-			c.value(depth + 1)
-		})
-	case '[':
-		for more := c.Enter('['); more; more = c.More('[') {
-			if c.value(depth + 1); c.Failed() {
-				return
-			}
-		}
-	default:
-		c.Value()
-	}
-}
 
 // present returns the value, or nil if there is none.
 func present(t *tree) *tree {
@@ -78,78 +26,12 @@ func stringOf(t *tree) (string, bool) {
 	return unquoted(t.Text)
 }
 
-// same reports whether two values are equal in JSON. A member that is null equals one that is missing.
-func same(a, b *tree) bool {
-	if a.IsAbsent() || b.IsAbsent() {
-		return a.IsAbsent() && b.IsAbsent()
-	}
-	switch {
-	case sameText(a, b):
-		return true
-	case a.IsObject() && b.IsObject():
-		return covers(a, b) && lacksNone(b, a)
-	case a.IsList() && b.IsList():
-		return sameItems(a.Items, b.Items)
-	case a.IsObject() || b.IsObject() || a.IsList() || b.IsList():
-		return false
-	case a.Kind == '"' && b.Kind == '"':
-		x, _ := unquoted(a.Text)
-		y, _ := unquoted(b.Text)
-		return x == y
-	}
-	return isNumber(a) && isNumber(b) && sameNumber(string(a.Text), string(b.Text))
-}
-
-func sameItems(a, b []*tree) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !same(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 // sameText reports whether the texts of two values are equal. False can also mean that one of them is parsed.
 func sameText(a, b *tree) bool {
 	return a != nil && b != nil && a.Text != nil && string(a.Text) == string(b.Text)
 }
 
-// covers reports whether an object holds all that another holds.
-func covers(a, b *tree) bool {
-	for _, m := range b.Items {
-		if !same(a.Member(m.Name), m) {
-			return false
-		}
-	}
-	return true
-}
-
-// lacksNone reports whether an object has every member of another.
-func lacksNone(a, b *tree) bool {
-	for _, m := range b.Items {
-		if !m.IsAbsent() && a.Member(m.Name).IsAbsent() {
-			return false
-		}
-	}
-	return true
-}
-
 func isNumber(t *tree) bool { return t.Kind == '-' || '0' <= t.Kind && t.Kind <= '9' }
-
-// sameNumber compares two numbers. Integers that differ are never the same, however large they are.
-func sameNumber(a, b string) bool {
-	if isInteger(a) && isInteger(b) {
-		m, errM := strconv.ParseInt(a, 10, 64)
-		n, errN := strconv.ParseInt(b, 10, 64)
-		return a == b || errM == nil && errN == nil && m == n
-	}
-	x, errX := strconv.ParseFloat(a, 64)
-	y, errY := strconv.ParseFloat(b, 64)
-	return errX == nil && errY == nil && x == y
-}
 
 func isInteger(s string) bool {
 	for i := range len(s) {
@@ -212,14 +94,11 @@ func holdsOddNumber(text []byte) bool {
 
 var errNotObject = errors.New("it is not a JSON object")
 
-// parseObject is parseTree for a text that must be an object.
+// parseObject returns the value of a text that must be an object. The tree refers to it.
 func parseObject(text []byte) (*tree, error) {
-	t, err := parseTree(text)
-	if err == nil && !t.IsObject() {
-		err = errNotObject
-	}
-	if err != nil {
-		return nil, fmt.Errorf("its members cannot be compared: %w", err)
+	t := jsontext.TreeOf(text)
+	if !t.IsObject() {
+		return nil, errNotObject
 	}
 	return t, nil
 }

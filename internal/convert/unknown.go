@@ -63,7 +63,7 @@ func (c *carrier) value(source, target *tree, from, to decode.Known) {
 	c.object(source, target, from, to, nil)
 }
 
-// list pairs items by name. Without names, it pairs no items, because a conversion can have moved them.
+// list pairs items by their keys. It pairs no items without one, because a conversion can have moved them.
 func (c *carrier) list(source, target *tree, from, to decode.Known) {
 	if c.exact && len(source.Items) == len(target.Items) {
 		for i := range source.Items {
@@ -71,27 +71,10 @@ func (c *carrier) list(source, target *tree, from, to decode.Known) {
 		}
 		return
 	}
-	names, named := itemNames(source)
-	others, othersNamed := itemNames(target)
-	if !named || !othersNamed {
-		return
-	}
-	for name, i := range names {
-		if j, ok := others[name]; ok {
+	pairs, ok := paired(keysOf(source.Items), keysOf(target.Items))
+	for i, j := range pairs {
+		if ok && j >= 0 {
 			c.value(source.Items[i], target.Items[j], from, to)
 		}
 	}
-}
-
-// itemNames returns the index of each item by its name. It returns false unless all items have a name of their own.
-func itemNames(list *tree) (map[string]int, bool) {
-	names := make(map[string]int, len(list.Items))
-	for i, item := range list.Items {
-		name, ok := stringOf(item.Member("name"))
-		if _, twice := names[name]; !ok || twice || name == "" {
-			return nil, false
-		}
-		names[name] = i
-	}
-	return names, true
 }

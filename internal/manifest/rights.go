@@ -33,6 +33,7 @@ const (
 // Rights holds everything that determines which rights a program needs.
 type Rights struct {
 	Secret         string          // the certificate Secret; empty for a program without steps, or with another source of certificates
+	Keys           string          // the Secret with the keys of conversions; empty for none
 	Versions       string          // the Lease that holds the live versions; empty for a program without steps
 	Source         SourceRights    // of certificates that the program does not issue itself
 	MakesSecret    bool            // false if another process makes the Secret
@@ -157,6 +158,12 @@ func (r Rights) Grants(half Half, own string) []Grant {
 	}
 	share("", "secrets", r.Secret, r.MakesSecret)
 	share("coordination.k8s.io", "leases", r.Versions, true)
+	if r.Keys != "" {
+		all.add(own, "", "secrets", []string{r.Keys}, "get")
+	}
+	if r.Keys != "" && half != Serving {
+		all.add(own, "", "secrets", nil, "create")
+	}
 	if r.Modes != "" {
 		all.add(own, "", "configmaps", []string{r.Modes}, follow...)
 	}

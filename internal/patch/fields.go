@@ -135,7 +135,7 @@ func (p *plan) part(index []int) (part, at int) {
 }
 
 func (b *planner) fields(p *plan) []field {
-	found, whole := collect(p.typ)
+	found := collect(p.typ)
 	slices.SortStableFunc(found, func(x, y candidate) int {
 		return cmp.Or(strings.Compare(x.name, y.name), cmp.Compare(len(x.index), len(y.index)), x.untagged-y.untagged)
 	})
@@ -172,24 +172,20 @@ func (b *planner) fields(p *plan) []field {
 		}
 		i = n
 	}
-	p.hides = !whole || len(out) < len(found)
 	return out
 }
 
-// collect lists the fields of a struct and of the structs embedded in it, nearest first. It reports whether it has
-// listed all of them, none of which is behind an embedded pointer.
-func collect(root reflect.Type) (found []candidate, whole bool) {
+// collect lists the fields of a struct and of the structs embedded in it, nearest first.
+func collect(root reflect.Type) (found []candidate) {
 	type level struct {
 		typ   reflect.Type
 		index []int
 	}
-	whole = true
 	seen := map[reflect.Type]bool{}
 	for current := []level{{typ: root}}; len(current) > 0; {
 		var next []level
 		for _, l := range current {
 			if seen[l.typ] { // seen on a nearer level; two of one level are both listed, and so found to be ambiguous
-				whole = false
 				continue
 			}
 			for i := range l.typ.NumField() {
@@ -200,7 +196,6 @@ func collect(root reflect.Type) (found []candidate, whole bool) {
 				}
 				tag := sf.Tag.Get("json")
 				if tag == "-" || !sf.IsExported() && !(sf.Anonymous && ft.Kind() == reflect.Struct) {
-					whole = false
 					continue
 				}
 				name, rest, _ := strings.Cut(tag, ",")
@@ -209,7 +204,6 @@ func collect(root reflect.Type) (found []candidate, whole bool) {
 				}
 				index := append(slices.Clone(l.index), i)
 				if name == "" && sf.Anonymous && ft.Kind() == reflect.Struct {
-					whole = whole && ft == sf.Type
 					next = append(next, level{ft, index})
 					continue
 				}
@@ -238,7 +232,7 @@ func collect(root reflect.Type) (found []candidate, whole bool) {
 		}
 		current = next
 	}
-	return found, whole
+	return found
 }
 
 func validName(s string) bool {

@@ -42,7 +42,6 @@ type differ struct {
 	ops     []operation
 	buf     []byte // values and paths of operations, back to back
 	scratch []byte
-	exact   *exactness // nil unless it is asked for
 }
 
 func (d *differ) top() *frame { return &d.frames[len(d.frames)-1] }

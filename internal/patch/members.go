@@ -25,9 +25,6 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 		return dst, fmt.Errorf("a nil %T has no members", obj)
 	}
 	p := planFor(v.Type()).on(v)
-	if d.exact != nil {
-		d.exact.lost = p.hides
-	}
 	if p.shape == shapeMap && !v.IsNil() {
 		return d.appendEntries(dst, p, v, except)
 	}
@@ -52,9 +49,6 @@ func (d *differ) appendFields(dst []byte, p *plan, v reflect.Value, except []str
 			continue
 		}
 		if f.omitted(fv) {
-			if d.exact != nil {
-				d.exact.omitted(f, fv)
-			}
 			continue
 		}
 		var err error

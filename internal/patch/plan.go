@@ -44,7 +44,6 @@ type plan struct {
 	quoted bool // a number, bool or string inside a JSON string
 
 	embedded [][]int // the indices of embedded structs that hold fields
-	hides    bool    // some field of the struct is no member, or can be behind an embedded pointer
 
 	// native is set for types of which only the pointer marshals itself. encoding/json ignores such a method if the
 	// value has no address (map elements), and so does this package.
