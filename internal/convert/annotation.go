@@ -151,7 +151,7 @@ func (c *conversion) signature(key []byte, name, text string) string {
 	for _, s := range []string{c.Group, c.kind, name, text} {
 		fmt.Fprintf(h, "%d:%s", len(s), s)
 	}
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }
 
 // signed returns the annotation of a loss. Its text is not in quotes yet.
