@@ -304,7 +304,7 @@ func (p *program) fetchKeys(ctx context.Context, makes bool) (keys [][]byte, err
 			known = append(known, []byte(rand.Text()+rand.Text())) // 260 bits
 		}
 		for i, key := range known {
-			secret.Data[fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102"), i+1)] = key
+			secret.Data[fmt.Sprintf("%s-%02d", time.Now().UTC().Format("20060102"), i+1)] = key
 		}
 		if secret, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			secret, err = secrets.Get(ctx, name, metav1.GetOptions{})

@@ -25,7 +25,9 @@ import (
 
 // notedShops converts shops, of which v1beta1 lacks the note.
 func notedShops(group string) eirinix.Conversion[*unstructured.Unstructured] {
-	same := func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) { return from, nil }
+	same := func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return from, nil
+	}
 	return eirinix.Conversion[*unstructured.Unstructured]{
 		CRD: "shops." + group, Version: "v1",
 		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1", same,

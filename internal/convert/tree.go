@@ -1,6 +1,6 @@
 package convert
 
-// This file compares JSON as trees whose values are text, so that no number and no string changes.
+// This file holds JSON as trees whose values are text, so that no number and no string changes.
 
 import (
 	"errors"
@@ -10,14 +10,6 @@ import (
 )
 
 type tree = jsontext.Tree
-
-// present returns the value, or nil if there is none.
-func present(t *tree) *tree {
-	if t.IsAbsent() {
-		return nil
-	}
-	return t
-}
 
 func stringOf(t *tree) (string, bool) {
 	if t == nil {
@@ -92,13 +84,11 @@ func holdsOddNumber(text []byte) bool {
 	return false
 }
 
-var errNotObject = errors.New("it is not a JSON object")
-
 // parseObject returns the value of a text that must be an object. The tree refers to it.
 func parseObject(text []byte) (*tree, error) {
 	t := jsontext.TreeOf(text)
 	if !t.IsObject() {
-		return nil, errNotObject
+		return nil, errors.New("it is not a JSON object")
 	}
 	return t, nil
 }
