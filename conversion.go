@@ -175,9 +175,6 @@ func (c Conversion[Hub]) defineConversion() (*convert.Kind, string, error) {
 			return nil, "", bad("has the version %q twice; each version is the Hub or one spoke", v.Name)
 		}
 	}
-	if err := kind.Validate(); err != nil {
-		return nil, "", bad("is refused: %w", err)
-	}
 	return kind, c.CRD, nil
 }
 

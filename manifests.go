@@ -64,14 +64,14 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 		errs = append(errs, errors.New("eirinix: Manifests: nothing was added, so there is nothing to deploy; call AddExtension before"))
 	}
 	ports, err := o.podPorts(serves)
-	d := o.Deployment
-	errs = append(errs, manifest.Validate(d, ports.Metrics), err)
+	d := manifest.Options(o.Deployment)
+	errs = append(errs, d.Validate(ports.Metrics), err)
 	namespace := cmp.Or(o.WebhookNamespace, o.Namespace)
 	if namespace == o.ownNamespace { // empty, or that of this process
 		errs = append(errs, errors.New("eirinix: Manifests: ManagerOptions.WebhookNamespace is empty; set it to the namespace that the program is to run in"))
 	}
 	p := manifest.Program{
-		Options:   manifest.WithDefaults(d, o.OperatorFingerprint, cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), serves),
+		Options:   d.WithDefaults(o.OperatorFingerprint, cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), serves),
 		Namespace: namespace, Fingerprint: o.OperatorFingerprint, GracePeriod: manifest.GracePeriod(o.drainDelay(), unregisterTimeout),
 		ServicePort: o.port(), Ports: ports, Rights: s.rights(namespace),
 		Split: serves && !*o.RegisterWebHook, Reconciles: len(s.reconcilers) > 0,
@@ -87,7 +87,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
 		}
 		p.Rights.Lists, err = s.auditLists()
-		if errs = append(errs, err); manifest.WritesReports(p.Options) {
+		if errs = append(errs, err); p.WritesReports() {
 			p.Rights.Reports = policyreport.Resources()
 		}
 	}

@@ -42,7 +42,9 @@ func oursConverting(lossy bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := &convert.Kind{Group: hubVersion.Group, Kind: jobKind, Forget: lossy, Versions: []convert.Version{
+	keys := &convert.Keys{}
+	keys.Learn([]byte("a key of the benchmark, of 32 bytes"))
+	kind := &convert.Kind{Group: hubVersion.Group, Kind: jobKind, Forget: lossy, Keys: keys, Versions: []convert.Version{
 		{Name: hubVersion.Version, New: func() runtime.Object { return &hubJob{} }},
 		{Name: spokeVersion.Version, New: func() runtime.Object { return &spokeJob{} }, ToHub: jobToHub, FromHub: jobFromHub},
 	}}

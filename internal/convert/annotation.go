@@ -149,7 +149,7 @@ func (c *conversion) verify(annotation *tree, known map[string][]byte) (e entry,
 func (c *conversion) signature(key []byte, name, text string) string {
 	h := hmac.New(sha256.New, key)
 	for _, s := range []string{c.Group, c.kind, name, text} {
-		fmt.Fprintf(h, "%d:%s", len(s), s)
+		h.Write(fmt.Appendf(nil, "%d:%s", len(s), s))
 	}
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }

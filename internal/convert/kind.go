@@ -28,8 +28,6 @@ package convert
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,7 +49,7 @@ type Version struct {
 	FromHub Func                  // nil for the hub
 }
 
-// Kind is the versions of the kind that one CustomResourceDefinition defines. Its methods are safe for concurrent use,
+// Kind is the versions of the kind that one CustomResourceDefinition defines. eirinix.Conversion checks them. Its methods are safe for concurrent use,
 // as long as no field changes.
 type Kind struct {
 	Group    string    // for instance "batch.example.com"
@@ -83,32 +81,6 @@ type Observer interface {
 	Ignored(from, to string, reason error)
 	// Incomplete is called for an object that has lost values because its annotations cannot hold them.
 	Incomplete(from, to string, reason error)
-}
-
-// Validate returns an error if the versions are not exactly one hub and its spokes.
-func (k *Kind) Validate() error {
-	if k.Group == "" {
-		return errors.New("the kind has no group; set Group to the group of its CustomResourceDefinition")
-	}
-	hubs, seen := 0, map[string]bool{}
-	for i := range k.Versions {
-		v := &k.Versions[i]
-		switch {
-		case v.Name == "":
-			return fmt.Errorf("version %d has no name; set Name, for instance to \"v1\"", i)
-		case seen[v.Name]:
-			return fmt.Errorf("version %q occurs twice; keep one of them", v.Name)
-		case (v.ToHub == nil) != (v.FromHub == nil):
-			return fmt.Errorf("version %q has only one of ToHub and FromHub; set both, or none for the hub", v.Name)
-		case v.ToHub == nil:
-			hubs++
-		}
-		seen[v.Name] = true
-	}
-	if hubs != 1 {
-		return fmt.Errorf("%d of the versions are hubs; leave ToHub and FromHub out of exactly one", hubs)
-	}
-	return nil
 }
 
 // version is a Version as it is used for one answer.

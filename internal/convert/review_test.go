@@ -164,23 +164,3 @@ var _ = Describe("A ConversionReview", func() {
 		Expect(failure(cronJobs(), review("v1", other))).To(ContainSubstring(`its kind is "OtherJob"`))
 	})
 })
-
-var _ = Describe("A Kind", func() {
-	fn := alphaToHub
-	DescribeTable("is wrong",
-		func(change func(*convert.Kind), reason string) {
-			k := cronJobs()
-			change(k)
-			Expect(k.Validate()).To(MatchError(ContainSubstring(reason)))
-			Expect(failure(k, review("v1"))).To(ContainSubstring(reason))
-		},
-		Entry("without a group", func(k *convert.Kind) { k.Group = "" }, "set Group"),
-		Entry("without a hub", func(k *convert.Kind) { k.Versions[2].ToHub, k.Versions[2].FromHub = fn, fn }, "0 of the versions are hubs"),
-		Entry("with two hubs", func(k *convert.Kind) { k.Versions[0].ToHub, k.Versions[0].FromHub = nil, nil }, "2 of the versions are hubs"),
-		Entry("with half a spoke", func(k *convert.Kind) { k.Versions[0].FromHub = nil }, `"v1alpha1" has only one of ToHub and FromHub`),
-		Entry("with a version twice", func(k *convert.Kind) { k.Versions[1].Name = "v1" }, `"v1" occurs twice`),
-		Entry("with a version without a name", func(k *convert.Kind) { k.Versions[1].Name = "" }, "set Name"),
-	)
-
-	It("is right with one hub and its spokes", func() { Expect(cronJobs().Validate()).To(Succeed()) })
-})

@@ -34,7 +34,7 @@ const (
 const ReportsArg = "-policy-reports"
 
 // WritesReports reports whether the arguments of the audit contain -policy-reports, in one of the forms of package flag.
-func WritesReports(o Options) bool {
+func (o Options) WritesReports() bool {
 	return slices.ContainsFunc(o.AuditArgs, func(arg string) bool {
 		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		wanted, err := strconv.ParseBool(value)
@@ -42,81 +42,32 @@ func WritesReports(o Options) bool {
 	})
 }
 
-// Options is the public DeploymentOptions.
+// Options holds the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in the
+// same order, so that one type converts to the other.
 type Options struct {
-	// Image is the container image of the program. The program runs with a read-only root file system and not as root.
-	// The image's user must therefore be a number other than 0, as in "USER 65532".
-	Image string
-
-	// Command replaces the image's entrypoint. Empty keeps it.
-	Command []string
-
-	// Args are the arguments with which the program calls Start. FlagArgs builds them from the flags of this process.
-	// If this process has arguments and Args is nil, Manifests logs a warning. If the program needs no arguments in the
-	// cluster, set an empty slice.
-	Args []string
-
-	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split deployment
-	// (RegisterWebHook false). Empty means "register" followed by Args.
-	RegisterArgs []string
-
-	// Env is the environment of the serving and the registering pods. GOMEMLIMIT is derived from the memory limit
-	// unless Env sets it.
-	Env []corev1.EnvVar
-
-	// Name is the name of the Deployment and of the objects that belong to it. Default OperatorFingerprint.
-	Name string
-
-	// ServiceAccountName is the name of the ServiceAccount, which is among the objects. Default Name.
+	Image              string
+	Command            []string
+	Args               []string
+	RegisterArgs       []string
+	Env                []corev1.EnvVar
+	Name               string
 	ServiceAccountName string
-
-	// Replicas is the number of serving pods. 0 means 2, or 1 for a program without extensions, because the watchers
-	// and reconcilers of every replica see all events.
-	Replicas int32
-
-	// Labels are set on every object and pod, in addition to the labels that select the pods.
-	Labels map[string]string
-
-	// Annotations are set on every object and pod, in addition to the library's own. They can, for example, keep a
-	// service mesh's proxy out of the pods.
-	Annotations map[string]string
-
-	// PriorityClassName is the pods' PriorityClass. Empty means the cluster's default. system-cluster-critical suits a
-	// webhook with failurePolicy Fail.
-	PriorityClassName string
-
-	// NodeSelector holds the labels that a node must have in addition to kubernetes.io/os=linux.
-	NodeSelector map[string]string
-
-	// Tolerations are the tolerations of the pods.
-	Tolerations []corev1.Toleration
-
-	// ImagePullSecrets are the Secrets, in the program's namespace, with which the image is pulled.
-	ImagePullSecrets []corev1.LocalObjectReference
-
-	// Resources are the resources of the container. Empty means requests of 50m CPU and 64Mi memory, and a memory
-	// limit. The limit is 256Mi plus room for eight requests of MaxRequestBytes, so 512Mi by default. A CPU limit would
-	// delay calls.
-	Resources corev1.ResourceRequirements
-
-	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), with which a Prometheus of the Prometheus operator finds
-	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
-	// a Secret with its token. It requires MetricsBindAddress.
-	PodMonitor bool
-
-	// AuditSchedule adds a CronJob that audits the objects that exist, at these times (as in CronJobSpec: "0 6 * * *" or
-	// @daily). It has a ServiceAccount of its own, which may list the resources that the rules of the steps select.
-	// Empty means none.
-	AuditSchedule string
-
-	// AuditArgs are the arguments with which the program audits. Empty means Args followed by "audit" and
-	// "-policy-reports". The rights to write reports are granted only with the latter.
-	AuditArgs []string
+	Replicas           int32
+	Labels             map[string]string
+	Annotations        map[string]string
+	PriorityClassName  string
+	NodeSelector       map[string]string
+	Tolerations        []corev1.Toleration
+	ImagePullSecrets   []corev1.LocalObjectReference
+	Resources          corev1.ResourceRequirements
+	PodMonitor         bool
+	AuditSchedule      string
+	AuditArgs          []string
 }
 
 // WithDefaults returns the options with their defaults filled in. maxRequest is the size of the largest request in
 // bytes. serves is true for a program with extensions.
-func WithDefaults(o Options, fingerprint string, maxRequest int64, serves bool) Options {
+func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool) Options {
 	o.Name = cmp.Or(o.Name, fingerprint)
 	o.ServiceAccountName = cmp.Or(o.ServiceAccountName, o.Name)
 	if o.Replicas == 0 {
@@ -144,7 +95,7 @@ func WithDefaults(o Options, fingerprint string, maxRequest int64, serves bool) 
 }
 
 // Validate returns all errors, each with its remedy. metrics is the port of the pods' metrics, 0 for none.
-func Validate(o Options, metrics int32) error {
+func (o Options) Validate(metrics int32) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions.Deployment."+format, args...))
