@@ -86,8 +86,10 @@ func (r *restoration) next(t *tree, step string) *tree {
 func (r *restoration) items(list *tree) *items {
 	of := r.lists[list]
 	if of == nil {
-		of = &items{all: list.Items, identities: identities(list.Items), at: map[string]*tree{}, names: map[string]bool{},
-			gone: map[*tree]bool{}, added: map[string][]entry{}}
+		of = &items{
+			all: list.Items, identities: identities(list.Items), at: map[string]*tree{}, names: map[string]bool{},
+			gone: map[*tree]bool{}, added: map[string][]entry{},
+		}
 		for i, identity := range of.identities {
 			of.at[identity] = list.Items[i]
 			of.names[nameOf(identity)] = true
