@@ -39,7 +39,7 @@ spec: {gibibytes: 3, class: fast, unknown: kept}
 kind: Disk
 metadata:
   annotations:
-    conversion.eirinix.cloudfoundry.org/2cc70c5d568141ebc1d7c59c3f131d4d: b59dd45e.ctxJrR1krng061Nitv7u6HuplDVwfNNifj86kIrCL3U.{"version":"v1","path":["history"],"value":["made"]}
+    conversion.eirinix.cloudfoundry.org/95e5d2df97fbeb2c1975be674930386d: b59dd45e.Lxe_U-DPztlhdMaKZaPj7A.{"version":"v1","path":[".history"],"value":["made"]}
   name: old
 spec:
   gibibytes: 3
@@ -50,7 +50,7 @@ gibibytes: 3
 kind: Disk
 metadata:
   annotations:
-    conversion.eirinix.cloudfoundry.org/52092ddda01ae5e0c0be483a0822839c: b59dd45e.Wu58eLuSnUPW3vwexm9_Wd2XAgE_adI3XFFuWrGErcc.{"version":"v2","path":["spec","unknown"],"value":"kept"}
+    conversion.eirinix.cloudfoundry.org/ea26830aab592ae0c0ed75875026e1ad: b59dd45e.Q6akm-OG7ej1RretWwJ7Qw.{"version":"v2","path":[".spec",".unknown"],"value":"kept"}
   name: new
 `
 	broken := disks{down: func(from *Disk, to *OldDisk) error {

@@ -67,7 +67,7 @@ func TestOnAnAPIServer(t *testing.T) {
 		g.Expect(u.GetAnnotations()).To(HaveLen(1))
 		for name, value := range u.GetAnnotations() {
 			g.Expect(name).To(HavePrefix("conversion.eirinix.cloudfoundry.org/"))
-			g.Expect(value).To(HaveSuffix(`.{"version":"v1","path":["spec","timeZone"],"value":"UTC"}`))
+			g.Expect(value).To(HaveSuffix(`.{"version":"v1","path":[".spec",".timeZone"],"value":"UTC"}`))
 		}
 		g.Expect(u.Object["spec"]).To(Equal(older.Object["spec"]))
 	}
