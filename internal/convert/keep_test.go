@@ -523,7 +523,7 @@ var _ = Describe("An annotation that the program has not signed", func() {
 		stored := converted(k, "v1alpha1", hub(notes))
 		Expect(stored).NotTo(ContainSubstring(`"owner":{`))
 		Expect(notesOf(stored)).To(Equal(notes))
-		k.Keys.Learn([]byte("a key"))
+		k.Keys.Learn(keyOf("a key"))
 		Expect(converted(k, "v1alpha1", converted(cronJobs(), "v1", stored))).To(ContainSubstring(`"owner":{"team":"t"}`))
 		Expect(converted(k, "v1alpha1", hub(notes))).To(MatchJSON(object("v1alpha1", "", `"schedule":"5","owner":{"team":"t"}`)))
 	})
@@ -574,7 +574,7 @@ var _ = Describe("The keys", func() {
 		k := cronJobs()
 		k.Keys.Fetch = func(context.Context) ([][]byte, error) {
 			fetched++
-			return [][]byte{[]byte("a key"), []byte("a newer key")}, nil
+			return [][]byte{keyOf("a key"), keyOf("a newer key")}, nil
 		}
 		Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
 		Expect(fetched).To(BeZero())
