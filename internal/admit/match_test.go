@@ -383,6 +383,18 @@ var _ = Describe("An object that another program maintains", func() {
 	auto.Leave(false)
 	skip.Leave(true)
 
+	It("is left alone by each step of a chain as that step's own setting says", func() {
+		never := matcher(rules("* * * *"), nil, nil)
+		c := newChain("/mutate/a", Chain{Steps: []Step{{Matcher: auto}, {Matcher: skip}, {Matcher: never}, {}, {Matcher: skip}, {Matcher: auto}}}, unexposed(), nil)
+		wants, some := c.selectSteps(review("CREATE apps/v1/replicasets cf", tenant, owners(deployment)))
+		Expect(some).To(BeTrue())
+		var left []bool
+		for _, w := range wants {
+			left = append(left, w&owned != 0)
+		}
+		Expect(left).To(Equal([]bool{false, true, false, false, true, false}))
+	})
+
 	DescribeTable("is left alone, if its maker sends it:", func(request, user, metadata string, left bool) {
 		Expect(auto.leaves(review(request, user, metadata))).To(Equal(left))
 		Expect(auto.leaves(review(request, user, strings.Replace(metadata, `":`, `" : `, 1)))).To(Equal(left))

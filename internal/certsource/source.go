@@ -36,8 +36,8 @@ const DefaultPoll = 5 * time.Second
 // A Source delivers material.
 //
 // Run blocks until ctx ends and then returns nil. It returns an error, at once, only if the connection cannot be used. It
-// needs valid fields. It must not be called concurrently. Both callbacks are called from Run's goroutine, so they should be quick.
-// Neither is called after Run has returned.
+// needs valid fields. It must not be called concurrently. Both callbacks are called from Run's goroutine, so they should
+// be quick. Neither is called after Run has returned.
 //
 // The deliver callback receives every new material that Verify accepts. When a reason to wait is gone, it receives the
 // last one again. The waiting callback receives the reason while there is no material yet or the newest one is

@@ -243,8 +243,8 @@ func (f follower) run(ctx context.Context) error {
 	}
 }
 
-// watch follows the objects from their latest state on, for that many seconds. When the watch has ended, it returns the time since which they
-// were known, and the reason if the watch failed.
+// watch follows the objects from their latest state on, for that many seconds. When the watch has ended, it returns the
+// time since which they were known, and the reason if the watch failed.
 func (f follower) watch(ctx context.Context, seconds int64) (known time.Time, err error) {
 	options := metav1.ListOptions{
 		FieldSelector: f.only, TimeoutSeconds: &seconds, AllowWatchBookmarks: true,

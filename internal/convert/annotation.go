@@ -87,8 +87,9 @@ func (c *conversion) take(object *tree) (n notes) {
 		for _, a := range slices.Clone(annotations.Items) {
 			if strings.HasPrefix(a.Name, Prefix) {
 				annotations.Remove(a.Name)
-				ours = append(ours, a)
-				keys = append(keys, keyOf(a))
+				if ours = append(ours, a); a.Name != Incomplete { // no key signs it
+					keys = append(keys, keyOf(a))
+				}
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (c *conversion) take(object *tree) (n notes) {
 	}
 	slices.SortFunc(ours, func(a, b *tree) int { return cmp.Compare(a.Name, b.Name) })
 	var unsigned []string
-	known := c.Keys.find(c.ctx, keys)
+	known, unread := c.Keys.find(c.ctx, keys)
 	for _, a := range ours {
 		e, err := c.verify(a, known)
 		if err == nil && e.Version == c.to.Name {
@@ -114,8 +115,8 @@ func (c *conversion) take(object *tree) (n notes) {
 		}
 	}
 	if len(unsigned) > 0 {
-		c.ignored(fmt.Errorf("%d annotations, such as %s, are signed with none of the program's keys; they stay as they are, and are not applied",
-			len(unsigned), unsigned[0]))
+		c.ignored(fmt.Errorf("%d annotations, such as %s, are signed with none of the program's keys; they stay as they are, and are not applied: %w",
+			len(unsigned), unsigned[0], cmp.Or(unread, errUnsigned)))
 	}
 	return n
 }
@@ -130,7 +131,7 @@ func keyOf(annotation *tree) string {
 	return key
 }
 
-var errUnsigned = errors.New("it is not signed with a key of the program")
+var errUnsigned = errors.New("another program has written them, or their key is gone")
 
 // verify reads the entry in an annotation. Nothing of it is read before its signature is good.
 func (c *conversion) verify(annotation *tree, known map[string][]byte) (e entry, err error) {

@@ -596,6 +596,22 @@ var _ = Describe("The keys", func() {
 		Expect(fetched).To(Equal(2), "a key that was not there can have signed nothing since")
 	})
 
+	It("are not fetched for the mark of an object that has lost values", func() {
+		fetched := 0
+		k := cronJobs()
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return nil, nil }
+		marked := object("v1alpha1", annotations(map[string]string{convert.Incomplete: `{"v1":[".spec.timeZone"]}`}), `"schedule":"5"`)
+		Expect(notesOf(converted(k, "v1", marked))).To(HaveKey(convert.Incomplete))
+		Expect(fetched).To(BeZero())
+	})
+
+	It("that cannot be fetched are the reason that is told", func() {
+		k, counts := quietly(cronJobs())
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { return nil, errBroken }
+		converted(k, "v1", object("v1alpha1", annotations(map[string]string{convert.Prefix + "x": "12345678.s.{}"}), `"schedule":"5"`))
+		Expect(counts.ignored).To(ConsistOf(ContainSubstring("not applied: broken on purpose")))
+	})
+
 	It("sign nothing that is lost before there is one", func() {
 		k := cronJobs()
 		k.Keys = &convert.Keys{}

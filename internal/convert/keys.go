@@ -71,8 +71,9 @@ func (k *Keys) signing(ctx context.Context) (namedKey, error) {
 	return namedKey{}, fmt.Errorf("there is no key to sign what the other version cannot hold: %w", err)
 }
 
-// find returns the keys of these names that there are. What is not here is looked for once, after the call has begun.
-func (k *Keys) find(ctx context.Context, names []string) map[string][]byte {
+// find returns the keys of these names that there are. What is not here is looked for once, after the call has begun. An
+// error says why it could not be looked for.
+func (k *Keys) find(ctx context.Context, names []string) (map[string][]byte, error) {
 	found := map[string][]byte{}
 	missing := func(all []namedKey) (missing []string) {
 		for _, n := range all {
@@ -86,8 +87,11 @@ func (k *Keys) find(ctx context.Context, names []string) map[string][]byte {
 		return missing
 	}
 	all, err := k.fetched(ctx, func(all []namedKey) bool { return len(missing(all)) == 0 })
+	if errors.Is(err, errNoKeys) {
+		return found, nil
+	}
 	if err != nil {
-		return found
+		return found, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,7 +101,7 @@ func (k *Keys) find(ctx context.Context, names []string) map[string][]byte {
 		}
 		k.absent[name] = time.Now()
 	}
-	return found
+	return found, nil
 }
 
 var errNoKeys = errors.New("the program has none")

@@ -49,8 +49,8 @@ type Version struct {
 	FromHub Func                  // nil for the hub
 }
 
-// Kind is the versions of the kind that one CustomResourceDefinition defines. eirinix.Conversion checks them. Its methods are safe for concurrent use,
-// as long as no field changes.
+// Kind is the versions of the kind that one CustomResourceDefinition defines. eirinix.Conversion checks them. Its methods
+// are safe for concurrent use, as long as no field changes.
 type Kind struct {
 	Group    string    // for instance "batch.example.com"
 	Kind     string    // for instance "CronJob"; empty accepts any kind
