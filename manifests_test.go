@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,6 +66,33 @@ func managerWith(o ManagerOptions, added ...any) *ExtensionManager {
 	}
 	return m
 }
+
+var _ = Describe("Manifests of a program with a Conversion", func() {
+	DescribeTable("grant get on the Secret of its keys, unless it is Lossy", func(lossy bool, change func(*ManagerOptions), verbs ...string) {
+		o := deployedOptions()
+		change(&o)
+		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return u, nil
+		}
+		verbsOn := func(named string) (all []string) {
+			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, Conversion[*unstructured.Unstructured]{
+				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []Spoke[*unstructured.Unstructured]{NewSpoke("v2", same, same)},
+			})) {
+				for _, r := range role.Rules {
+					if slices.Contains(r.Resources, "secrets") && slices.Contains(r.ResourceNames, named) {
+						all = append(all, r.Verbs...)
+					}
+				}
+			}
+			return all
+		}
+		Expect(verbsOn("eirini-x-conversions")).To(ConsistOf(verbs))
+	},
+		Entry("that runs as one", false, func(*ManagerOptions) {}, "get"),
+		Entry("that is Lossy", true, func(*ManagerOptions) {}),
+		Entry("with certificates of another source", false, func(o *ManagerOptions) { o.Certificates = FromSecret("", "tls") }, "get"),
+	)
+})
 
 // the returns the only object of a type.
 func the[T client.Object](objects []client.Object) T {
