@@ -387,6 +387,25 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(counts.failed).To(BeEmpty())
 	})
 
+	It("is shed before others if it is larger", func() {
+		k := cronJobs()
+		there := converted(k, "v1", object("v1alpha1", "", `"schedule":"5 # `+strings.Repeat("m", 300<<10)+`","owner":{"team":"t"}`))
+		Expect(notesOf(there)).To(HaveKeyWithValue(convert.Incomplete, `{"v1alpha1":[".spec.schedule"]}`))
+		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"owner":{"team":"t"}`))
+	})
+
+	It("is found without comparing each byte again and again where lists nest deep", func() {
+		k, _ := quietly(trees(func(o map[string]any) { delete(o["spec"].(map[string]any), "note") }, unchanged))
+		cost := func(depth int) float64 {
+			// The result has its members in another order, so that their texts are not compared.
+			source := object("v1alpha1", "", `"note":"n","l":`+strings.Repeat(`[{"z":1,"l":`, depth)+`1`+strings.Repeat(`}]`, depth))
+			Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
+			return testing.AllocsPerRun(1, func() { converted(k, "v1", source) })
+		}
+		shallow := cost(100)
+		Expect(cost(400) / shallow).To(BeNumerically("<", 8))
+	})
+
 	It("is named for as long as the object has lost it", func() {
 		k := cronJobs()
 		there := converted(k, "v1", object("v1alpha1", "", `"schedule":"5","owner":{"mails":["`+strings.Repeat("<", 300<<10)+`"]}`))
@@ -594,6 +613,25 @@ var _ = Describe("The keys", func() {
 			converted(k, "v1alpha1", object("v1", annotations(unknown), `"schedule":{"minute":"5"}`))
 		}
 		Expect(fetched).To(Equal(2), "a key that was not there can have signed nothing since")
+	})
+
+	It("that are not there are remembered up to a bound", func() {
+		fetched := 0
+		k := cronJobs()
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return nil, nil }
+		names := func(from, n int) {
+			unknown := map[string]string{}
+			for i := range n {
+				unknown[fmt.Sprint(convert.Prefix, i)] = fmt.Sprintf("%08d.s.{}", from+i)
+			}
+			converted(k, "v1alpha1", object("v1", annotations(unknown), `"schedule":{"minute":"5"}`))
+		}
+		for i := range 6 {
+			names(200*i, 200)
+		}
+		Expect(fetched).To(Equal(6))
+		names(0, 1)
+		Expect(fetched).To(Equal(7), "a client can write any number of names, so the oldest are forgotten")
 	})
 
 	It("are not fetched for the mark of an object that has lost values", func() {
