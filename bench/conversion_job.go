@@ -119,12 +119,20 @@ func newJob(i int) *spokeJob {
 
 // conversionReview returns the request for a list of objects in the hub's version.
 func conversionReview() (*review, error) {
+	list := make([]*spokeJob, listLength)
+	for i := range list {
+		list[i] = newJob(i)
+	}
+	return conversionOf(list...)
+}
+
+func conversionOf(list ...*spokeJob) (*review, error) {
 	rev := apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 		Request:  &apiextensionsv1.ConversionRequest{UID: "705ab4f5-6393-11e8-b7cc-42010a800002", DesiredAPIVersion: hubVersion.String()},
 	}
-	for i := range listLength {
-		text, err := json.Marshal(newJob(i))
+	for _, j := range list {
+		text, err := json.Marshal(j)
 		if err != nil {
 			return nil, err
 		}

@@ -42,15 +42,18 @@ func oursConverting(lossy bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger()), Metrics: metrics}
+	h.Convert(map[string]admit.Conversion{conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(lossy, jobToHub).AnswerWithin}})
+	return onWebhookServer(h), nil
+}
+
+func jobs(lossy bool, toHub convert.Func) *convert.Kind {
 	keys := &convert.Keys{}
 	keys.Learn([]byte("a key of the benchmark, of 32 bytes"))
-	kind := &convert.Kind{Group: hubVersion.Group, Kind: jobKind, Forget: lossy, Keys: keys, Versions: []convert.Version{
+	return &convert.Kind{Group: hubVersion.Group, Kind: jobKind, Forget: lossy, Keys: keys, Versions: []convert.Version{
 		{Name: hubVersion.Version, New: func() runtime.Object { return &hubJob{} }},
-		{Name: spokeVersion.Version, New: func() runtime.Object { return &spokeJob{} }, ToHub: jobToHub, FromHub: jobFromHub},
+		{Name: spokeVersion.Version, New: func() runtime.Object { return &spokeJob{} }, ToHub: toHub, FromHub: jobFromHub},
 	}}
-	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger()), Metrics: metrics}
-	h.Convert(map[string]admit.Conversion{conversionPath: {Name: "jobs.bench.example.org", Answer: kind.Answer}})
-	return onWebhookServer(h), nil
 }
 
 func jobToHub(_ context.Context, o runtime.Object) (runtime.Object, error) {

@@ -402,16 +402,16 @@ const (
 )
 
 // objectBudget bounds the memory of the decoded objects of all calls together, or of all shadows. Old objects have an
-// account of their own. A call that holds one object and waits for the other therefore never waits for a call that does
+// account of their own, and so have conversions. A call that holds one object and waits for the other therefore never waits for a call that does
 // the reverse. What steps hold that were left behind no longer delays others, so it is in neither account.
 type objectBudget struct {
-	objects, oldObjects *account
-	left                atomic.Int64 // held by runs that were left behind
-	mostLeft            int64        // at which no further run begins of a step that was left behind
+	objects, oldObjects, conversions *account
+	left                             atomic.Int64 // held by runs that were left behind
+	mostLeft                         int64        // at which no further run begins of a step that was left behind
 }
 
 func newObjectBudget(most int64) *objectBudget {
-	return &objectBudget{objects: newAccount(most), oldObjects: newAccount(most / 2), mostLeft: most}
+	return &objectBudget{objects: newAccount(most), oldObjects: newAccount(most / 2), conversions: newAccount(most), mostLeft: most}
 }
 
 // account is memory for decoded objects. A step that takes its time with an object thus delays no decoding of another,

@@ -86,7 +86,7 @@ func (c *chain) leftOf(step string, metrics *stepMetrics) *left {
 			return c.left[i]
 		}
 	}
-	return &left{metrics: metrics}
+	return &left{gauge: metrics.left}
 }
 
 // want holds the results of a step's own rules and selectors for a request.

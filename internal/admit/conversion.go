@@ -1,11 +1,17 @@
 package admit
 
-// This file serves conversion webhooks over HTTP. They share the port, the limits and the memory of the chains.
+// This file serves conversion webhooks over HTTP. They share the port and the memory for bodies with the chains. Their
+// slots and their memory for objects are their own.
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"sync"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // ConvertPrefix is the prefix of the paths of conversion webhooks.
@@ -19,15 +25,25 @@ type Conversion struct {
 	Name string // of the CustomResourceDefinition
 
 	// Answer answers a review, which it must not use after it has returned. For a request that is no review, or that
-	// another replica answers, the error is a *convert.Refusal. Any other error is answered with 500.
-	Answer func(ctx context.Context, review []byte) (answer []byte, err error)
+	// another replica answers, the error is a *convert.Refusal. Any other error is answered with 500. It calls room before
+	// it decodes an object.
+	Answer func(ctx context.Context, review []byte, room convert.Room) (answer []byte, err error)
+
+	left *left
 }
 
 // Convert serves these conversions and no others, by path. Calls in flight finish with the one that they began with.
 func (h *Handler) Convert(conversions map[string]Conversion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conversions = conversions
+	served := make(map[string]Conversion, len(conversions))
+	for path, c := range conversions {
+		if c.left = h.conversions[path].left; c.left == nil {
+			c.left = &left{gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
+		}
+		served[path] = c
+	}
+	h.conversions = served
 }
 
 // conversion returns the conversion on a path.
@@ -64,8 +80,60 @@ func conversionDue(r *http.Request) time.Duration {
 	return requestTimeout(r)
 }
 
+// conversionRun is what a conversion holds. Its goroutine and the one that waits for it use it.
+type conversionRun struct {
+	mu     sync.Mutex
+	memory memory
+	body   *requestBody
+	over   bool   // nothing waits for it, or it has ended
+	left   func() // counts the end of a run that was left behind; nil for others
+}
+
+// room is the convert.Room of a run. An object that takes no more than decode.Free is not counted.
+func (c *conversionRun) room(ctx context.Context, bytes int64) (release func(), err error) {
+	need := min(bytes, c.memory.account.most)
+	if bytes <= decode.Free {
+		return func() {}, nil
+	} else if err := c.memory.take(c.memory.account.held, need); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.held = need; c.over { // both happened at once
+		c.memory.release()
+		return nil, errLate(ctx)
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.memory.release()
+	}, nil
+}
+
+// leave leaves the conversion behind, unless it has ended. What it holds counts no longer as that of a call.
+func (c *conversionRun) leave(l *left, b *objectBudget) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.over, c.left = true, l.count(b, c.memory.held+c.body.reserved)
+		c.memory.release()
+		c.body.unreserve(c.body.reserved)
+	}
+}
+
+func (c *conversionRun) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.memory.release()
+	c.body.release()
+	if c.left != nil {
+		c.left()
+	}
+}
+
 // converted reads the review, and converts it on a goroutine of its own. After the deadline that goroutine is left
-// behind, with its slot and its memory.
+// behind, as that of a step.
 func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion, due deadline) ([]byte, error) {
 	if err := checkHeader(w, r); err != nil {
 		return nil, err
@@ -79,31 +147,40 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 	h.Counts().received(len(review))
 	ctx, cancel := due.context(r)
 	defer cancel()
-	if err := h.slots.acquire(ctx); err != nil {
+	if err := h.converting.acquire(ctx); err != nil {
 		body.release()
 		return nil, busy(err)
+	}
+	defer h.converting.release()
+	if err := c.left.full(h.objects); err != nil {
+		body.release()
+		return nil, err
 	}
 	type result struct {
 		text []byte
 		err  error
 	}
 	done := make(chan result, 1)
+	run := &conversionRun{body: body, memory: memory{account: h.objects.conversions, ctx: ctx}}
 	go func() {
-		defer h.slots.release()
-		defer body.release()
 		end := result{err: errNoAnswer}
 		defer func() {
 			if v := recover(); v != nil {
 				end.err = panicked(v)
 			}
+			run.end()
 			done <- end
 		}()
-		end.text, end.err = c.Answer(ctx, review)
+		end.text, end.err = c.Answer(ctx, review, run.room)
 	}()
 	select {
 	case end := <-done:
 		return end.text, end.err
 	case <-ctx.Done():
-		return nil, errLate(ctx)
 	}
+	run.leave(c.left, h.objects)
+	if run.memory.waits.Load() {
+		return nil, fmt.Errorf("%w; %s", errLate(ctx), waitedForMemory)
+	}
+	return nil, errLate(ctx)
 }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -77,14 +78,14 @@ const between = -1
 // object until it ends, and Go cannot end it.
 const mostLeft = 100
 
-// left is what outlives the chain of a step: the runs that were left behind and have not ended, and the shadows.
+// left is what outlives the chain of a step, or the registration of a conversion: the runs that were left behind and have not ended, and the shadows.
 type left struct {
 	runs    atomic.Int64
-	metrics *stepMetrics
+	gauge   prometheus.Gauge // of runs; nil for none
 	shadows shadowQueue
 }
 
-// full returns an error if no further run of the step may begin.
+// full returns an error if no further run of the step, or conversion, may begin.
 func (l *left) full(b *objectBudget) error {
 	runs, bytes := l.runs.Load(), b.left.Load()
 	if runs < mostLeft && (runs == 0 || bytes < b.mostLeft) {
@@ -96,11 +97,17 @@ func (l *left) full(b *objectBudget) error {
 
 // leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
 func (r *run) leave(i int) (ended func()) {
-	bytes := r.object.size() + r.old.size()
+	return r.left[i].count(r.budget, r.object.size()+r.old.size())
+}
+
+// count counts a run as left behind, with the bytes that it holds, until ended is called.
+func (l *left) count(b *objectBudget, bytes int64) (ended func()) {
 	add := func(sign int64) {
-		r.left[i].runs.Add(sign)
-		r.left[i].metrics.leftBehind(sign)
-		r.budget.left.Add(sign * bytes)
+		l.runs.Add(sign)
+		b.left.Add(sign * bytes)
+		if l.gauge != nil {
+			l.gauge.Add(float64(sign))
+		}
 	}
 	add(1)
 	return func() { add(-1) }

@@ -32,7 +32,7 @@ const (
 	ValidatePrefix = "/validate/"
 )
 
-// These bound the calls that run steps at once, and the calls that wait for a slot. A step that waits for something
+// These bound the calls that run steps at once, and the calls that wait for a slot. They bound the conversions apart. A step that waits for something
 // keeps its slot. 100 are more than the API server's own limits send to one webhook.
 const (
 	callsAtWork  = 100
@@ -55,11 +55,12 @@ type Handler struct {
 	counting sync.Once
 	counts   *Metrics
 
-	limits  sync.Once
-	slots   *limiter
-	bodies  *readBudget
-	objects *objectBudget
-	shadows *shadows
+	limits     sync.Once
+	slots      *limiter
+	converting *limiter // the slots of conversions
+	bodies     *readBudget
+	objects    *objectBudget
+	shadows    *shadows
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -168,7 +169,7 @@ func (h *Handler) Counts() *Metrics {
 // prepare makes the budgets, which need MaxBytes.
 func (h *Handler) prepare() {
 	h.limits.Do(func() {
-		h.slots = newLimiter(callsAtWork, callsWaiting)
+		h.slots, h.converting = newLimiter(callsAtWork, callsWaiting), newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newReadBudget(h.MaxBytes)
 		h.objects = newObjectBudget(decodedCalls)
 		h.shadows = newShadows()

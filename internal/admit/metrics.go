@@ -66,6 +66,7 @@ type Metrics struct {
 
 	conversionDuration                  *prometheus.HistogramVec
 	conversionObjects, conversionPanics *prometheus.CounterVec
+	conversionsLeft                     *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics. If another Manager of the program has registered them, it shares those. Without a
@@ -103,6 +104,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			"Objects of conversion requests: converted, or failed. Of those that are converted, incomplete have lost values, and ignored have annotations that are not applied.", "crd", "result"),
 		conversionPanics: r.Counters("conversion_panics_total",
 			"Panics of conversions.", "crd"),
+		conversionsLeft: r.Gauges("conversion_left_behind_runs",
+			"Conversion requests whose conversion continues after their deadline.", "crd"),
 	}
 	r.Gauges("admission_slots",
 		"Number of requests that run steps at once; further requests wait.").WithLabelValues().Set(callsAtWork)
@@ -242,10 +245,3 @@ func (s *stepMetrics) within(timeout time.Duration) {
 
 // panicked counts a panic. The decision is counted in addition.
 func (s *stepMetrics) panicked() { s.panics.Inc() }
-
-// leftBehind adds n to the number of runs that are left behind. n is negative for runs that have ended since.
-func (s *stepMetrics) leftBehind(n int64) {
-	if s != nil {
-		s.left.Add(float64(n))
-	}
-}

@@ -24,6 +24,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
 const (
@@ -271,7 +272,7 @@ var _ = Describe("The spans of a call", func() {
 
 	It("show a conversion", func() {
 		serve(admit.Chain{})
-		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte) ([]byte, error) {
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte, _ convert.Room) ([]byte, error) {
 			return nil, errors.New("at " + trace.SpanContextFromContext(ctx).SpanID().String())
 		}}})
 		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusInternalServerError))
@@ -280,7 +281,7 @@ var _ = Describe("The spans of a call", func() {
 		Expect(call.text).To(Equal("at " + call.at.SpanID().String()))
 		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(500)))
 
-		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte) ([]byte, error) {
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte, convert.Room) ([]byte, error) {
 			return []byte("{}"), nil
 		}}})
 		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusOK))

@@ -4,6 +4,7 @@ package convert_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -34,5 +35,36 @@ var _ = Describe("The memory of an answer", Serial, func() {
 		grown := int64(live[9_990]) - int64(live[10])
 		Expect(grown).To(BeNumerically("<", len(body)/4), "of %d bytes", len(body))
 		runtime.KeepAlive(body)
+	})
+
+	DescribeTable("allocates for an object, with its garbage, no more than twice what it asks room for:", Label("sequential"), func(from, to, step string) {
+		spec := `"schedule":"5 4","owner":{"team":"t"},"steps":[` + strings.Repeat(step+",", 293<<10/len(step)) + step + `]`
+		var before, after runtime.MemStats
+		asked, rooms := int64(0), 0
+		body := review(to, object(from, "", spec), object(from, "", spec), object(to, "", `"schedule":"5 4"`))
+		_, err := cronJobs().AnswerWithin(context.Background(), body, func(_ context.Context, bytes int64) (func(), error) {
+			rooms++
+			asked = bytes
+			runtime.ReadMemStats(&before)
+			return func() { rooms--; runtime.ReadMemStats(&after) }, nil
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(rooms).To(BeZero(), "one object at a time")
+		Expect(asked).To(BeNumerically(">", 32*len(spec)))
+		Expect(after.TotalAlloc - before.TotalAlloc).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*asked)))
+	},
+		Entry("of Go types that lose a member of each item", "v1alpha1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1","note":"a note of common length"}`),
+		Entry("of Go types that lose little", "v1alpha1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1"}`),
+		Entry("of trees", "v1beta1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1"}`),
+		Entry("with members that no type knows", "v1", "v1alpha1", `{"name":"nnnnnnnn","unknown":{"a":1,"b":[1,2,3]}}`),
+	)
+
+	It("ends with the reason for which there is no room", func() {
+		body := review("v1", object("v1alpha1", "", `"schedule":"5 4"`))
+		answer, err := cronJobs().AnswerWithin(context.Background(), body, func(context.Context, int64) (func(), error) {
+			return nil, errors.New("it waited for memory")
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(And(ContainSubstring("it waited for memory"), ContainSubstring(`"Failure"`)))
 	})
 })

@@ -1,0 +1,188 @@
+package admit
+
+// This file is about conversions that hang, and about the memory of conversions.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/decode"
+)
+
+const shops = "/convert/shops.example.com"
+
+// sent sends a request, and returns where its answer arrives.
+func sent(h *Handler, path string, body []byte) chan *httptest.ResponseRecorder {
+	answered := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
+		answered <- w
+	}()
+	synctest.Wait()
+	return answered
+}
+
+// podReview is the review of a pod.
+func podReview() []byte {
+	return fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"version":"v1","resource":"pods"},"operation":"CREATE","object":%s}}`, manyContainers(2000))
+}
+
+// converting is a Handler with one conversion, which takes room for an object of as many bytes and waits for until.
+func converting(t *testing.T, object int64, until chan struct{}) (*Handler, chan string) {
+	logs := make(chan string, 2*callsAtWork)
+	h := &Handler{MaxBytes: 1 << 20, Log: funcr.New(func(_, args string) { logs <- args }, funcr.Options{})}
+	h.prepare()
+	t.Cleanup(h.Stop)
+	h.Convert(map[string]Conversion{shops: {Name: "shops.example.com", Answer: func(ctx context.Context, _ []byte, room convert.Room) ([]byte, error) {
+		release, err := room(ctx, object)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		<-until
+		return []byte("converted"), nil
+	}}})
+	return h, logs
+}
+
+func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, until := NewWithT(t), make(chan struct{})
+		h, logs := converting(t, 0, until)
+		var draining atomic.Bool
+		h.Draining = draining.Load
+		h.Serve("/mutate/a", Chain{Steps: []Step{{
+			Name: "a", New: newPod, Mutates: true,
+			Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil },
+		}}})
+		admits := func() {
+			began := time.Now()
+			g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
+			g.Expect(time.Since(began)).To(BeZero(), "no call waits")
+		}
+		large, hung := bytes.Repeat([]byte("x"), 2*firstBytes), []chan *httptest.ResponseRecorder{}
+		for range callsAtWork {
+			hung = append(hung, sent(h, shops+"?timeout=2s", large[:1]))
+		}
+		g.Expect(h.converting.working).To(HaveLen(callsAtWork))
+		admits()
+		draining.Store(true)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		draining.Store(false)
+		for _, answered := range hung {
+			w := <-answered
+			g.Expect(w.Header().Get("Connection")).To(Equal("close"), "a program that stops waits no longer than their deadlines")
+			g.Expect(w.Body.String()).To(HavePrefix("conversion of shops.example.com: no answer before the deadline"))
+		}
+		g.Expect(h.converting.working).To(BeEmpty())
+		got := <-sent(h, shops, large)
+		g.Expect(got.Code).To(Equal(http.StatusInternalServerError), "there are slots, but no more may hang")
+		g.Expect(got.Body.String()).To(HavePrefix("conversion of shops.example.com: 100 of its runs still hang"))
+		for range callsAtWork {
+			g.Expect(logs).To(Receive(ContainSubstring("no answer before the deadline")))
+		}
+		g.Expect(logs).To(Receive(And(ContainSubstring("100 of its runs still hang"), ContainSubstring(`"customResourceDefinition"="shops.example.com"`))))
+		g.Expect(h.conversions[shops].left.runs.Load()).To(BeEquivalentTo(mostLeft))
+		admits()
+		h.Convert(h.conversions)
+		g.Expect((<-sent(h, shops, large)).Body.String()).To(ContainSubstring("100 of its runs"), "another registration does not make them end")
+		close(until)
+		synctest.Wait()
+		g.Expect(h.conversions[shops].left.runs.Load()).To(BeZero())
+		g.Expect((<-sent(h, shops, large)).Body.String()).To(Equal("converted"))
+		g.Expect(h.objects.left.Load()).To(BeZero())
+		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce<<20)).To(BeTrue(), "all memory for bodies is free")
+	})
+}
+
+func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, until := NewWithT(t), make(chan struct{})
+		h, _ := converting(t, 8<<20, until)
+		h.Serve("/mutate/a", Chain{Steps: []Step{{
+			Name: "a", New: newPod, Mutates: true,
+			Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { <-until; return nil },
+		}}})
+		body := bytes.Repeat([]byte("x"), 2*firstBytes)
+		conversion, step := sent(h, shops+"?timeout=1s", body), sent(h, "/mutate/a?timeout=1s", podReview())
+		<-conversion
+		<-step
+		synctest.Wait()
+		g.Expect(h.objects.left.Load()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
+		for _, all := range []*account{h.objects.conversions, h.objects.objects} {
+			g.Expect(all.held.TryAcquire(all.most)).To(BeTrue(), "what hangs delays no call")
+			all.held.Release(all.most)
+		}
+		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce << 20)).To(BeTrue())
+		h.bodies.free.Release(bodiesAtOnce << 20)
+		for range 3 {
+			<-sent(h, shops+"?timeout=1s", body)
+		}
+		g.Expect((<-sent(h, shops, body)).Body.String()).To(MatchRegexp(`^conversion of shops.example.com: 4 of its runs still hang, and all that hang hold 3\d MiB`))
+		g.Expect((<-sent(h, "/mutate/a", podReview())).Body.String()).To(ContainSubstring("1 of its runs still hang"))
+		close(until)
+		synctest.Wait()
+		g.Expect(h.objects.left.Load()).To(BeZero())
+		g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
+	})
+}
+
+func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, until := NewWithT(t), make(chan struct{}, 60)
+		h, _ := converting(t, 32*293<<10, until)
+		all, answers := h.objects.conversions, []chan *httptest.ResponseRecorder{}
+		for range 60 {
+			answers = append(answers, sent(h, shops+"?timeout=20s", []byte("x")))
+		}
+		together, fit := int64(32*293<<10), all.most/(32*293<<10)
+		g.Expect(all.held.TryAcquire(all.most-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
+		pod := &memory{account: h.objects.objects, ctx: t.Context()}
+		g.Expect(pod.decode(manyContainers(2000), &corev1.Pod{})).To(Succeed(), "steps have their own")
+		pod.release()
+		for range fit {
+			until <- struct{}{}
+		}
+		synctest.Wait()
+		ended := 0
+		for _, a := range answers {
+			ended += len(a)
+		}
+		g.Expect(ended).To(BeEquivalentTo(fit))
+		g.Expect(until).To(BeEmpty())
+
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		late := 0
+		for _, a := range answers {
+			if body := (<-a).Body.String(); body != "converted" {
+				g.Expect(body).To(ContainSubstring("no answer before the deadline"))
+				if bytes.Contains([]byte(body), []byte(waitedForMemory)) {
+					late++
+				}
+			}
+		}
+		g.Expect(late).To(BeNumerically(">=", 60-3*fit), "those that waited for memory say so; some get it at that moment")
+		g.Expect(h.conversions[shops].left.runs.Load()).To(BeNumerically("<=", 2*fit), "the others ended when their context did")
+		close(until)
+		synctest.Wait()
+		g.Expect(all.held.TryAcquire(all.most)).To(BeTrue())
+		g.Expect(h.objects.left.Load()).To(BeZero())
+	})
+}
