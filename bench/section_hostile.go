@@ -73,26 +73,35 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 		attacks = append(attacks, through)
 	}
 	r.title("Attacks on a server with a limit of %d MiB, pods of %s and %s beside them", limit>>20, normal.name, large.name)
-	for _, a := range attacks {
-		if err := a.judge(ctx, r, length, limit, environment, normal, large); err != nil {
+	var idle effect
+	for i, a := range attacks {
+		e, err := a.judge(ctx, r, length, limit, environment, normal, large)
+		if err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
+		if i == 0 {
+			idle = e
+		}
+		r.line("  of idle: p99 with %s %.1f times, memory %.1f times", normal.name, e.p99/idle.p99, e.peak/idle.peak)
 	}
 	return nil
 }
 
+// effect is what an attack does to the server: the 99th percentile of the calls beside it, in ms, and its peak memory.
+type effect struct{ p99, peak float64 }
+
 // judge attacks a server that has just started, and judges its memory and its answers to the neighbours.
-func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal, large *review) (err error) {
+func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal, large *review) (e effect, err error) {
 	server, err := startProgram(environment, "-hostile")
 	if err != nil {
-		return err
+		return e, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
 	neighbours := make([]*neighbour, 0, 2)
 	for _, review := range []*review{normal, large} {
 		n := &neighbour{client: server.client(false), url: server.at(hostilePath), review: review}
 		if err := n.call(ctx); err != nil {
-			return err
+			return e, err
 		}
 		neighbours = append(neighbours, n)
 	}
@@ -103,13 +112,13 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 		beside.Go(func() { n.run(attacking) })
 	}
 	if err := a.run(attacking, server); err != nil {
-		return err
+		return e, err
 	}
 	<-attacking.Done()
 	beside.Wait()
 	peak, err := peakMemory(server.cmd.Process.Pid)
 	if err != nil {
-		return err
+		return e, err
 	}
 	failed := 0
 	for _, n := range neighbours {
@@ -123,7 +132,7 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 	r.judge(float64(peak)/(1<<20), float64(limit>>20), "%s: peak memory, MiB", a.name)
 	r.judge(neighbours[0].at(0.99), lateBound, "%s: p99 with %s, ms", a.name, normal.name)
 	r.judge(float64(failed), 0, "%s: calls beside it that failed", a.name)
-	return nil
+	return effect{neighbours[0].at(0.99), float64(peak)}, nil
 }
 
 // container returns the memory limit and the environment of the container that Manifests describes.

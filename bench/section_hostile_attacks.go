@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,12 +29,12 @@ func attacks() []attack {
 		{name: "9 MB of empty items", run: func(ctx context.Context, c *child) error {
 			empty := pod(`"containers":[` + strings.Repeat("{},", 3<<20) + `{}]`)
 			odd := bytes.Replace(empty, []byte(`{"kind":"Pod"`), []byte(`{"kind":"a","kind":"Pod"`), 1) // takes another decoder
-			atOnce(4, func(i int) { repeat(ctx, c, false, [][]byte{empty, odd}[i%2]) })
+			atOnce(4, func(i int) { repeat(ctx, c, hostilePath, false, [][]byte{empty, odd}[i%2]) })
 			return nil
 		}},
 		{name: "twenty chunked bodies of 200 MB", run: func(ctx context.Context, c *child) error {
 			body := bytes.Repeat([]byte(" "), 200<<20)
-			atOnce(20, func(int) { repeat(ctx, c, true, body) })
+			atOnce(20, func(int) { repeat(ctx, c, hostilePath, true, body) })
 			return nil
 		}},
 		{name: "eight readers that never read", run: func(ctx context.Context, c *child) error {
@@ -56,6 +57,27 @@ func attacks() []attack {
 					trickle(ctx, c)
 				}
 			})
+			return nil
+		}},
+		{name: "sixty conversions of 293 KB", run: func(ctx context.Context, c *child) error {
+			large := newJob(0)
+			for range 7 {
+				large.Spec.Template.Containers[0].Env = append(large.Spec.Template.Containers[0].Env, large.Spec.Template.Containers[0].Env...)
+			}
+			large.Spec.Template.Containers = slices.Repeat(large.Spec.Template.Containers, 4)
+			rev, err := conversionOf(large)
+			if err != nil {
+				return err
+			}
+			atOnce(60, func(int) { repeat(ctx, c, conversionPath, false, rev.body) })
+			return nil
+		}},
+		{name: "a hundred conversions that hang", run: func(ctx context.Context, c *child) error {
+			rev, err := conversionOf(newJob(0))
+			if err != nil {
+				return err
+			}
+			atOnce(100, func(int) { repeat(ctx, c, hungConversion+"?timeout=2s", false, rev.body) })
 			return nil
 		}},
 	}
@@ -114,7 +136,7 @@ func reviewOf(uid, object string) []byte {
 }
 
 // repeat sends a body repeatedly. It ignores the responses.
-func repeat(ctx context.Context, c *child, chunked bool, body []byte) {
+func repeat(ctx context.Context, c *child, path string, chunked bool, body []byte) {
 	client := c.client(false)
 	defer client.CloseIdleConnections()
 	for ctx.Err() == nil {
@@ -122,7 +144,7 @@ func repeat(ctx context.Context, c *child, chunked bool, body []byte) {
 		if chunked {
 			text = io.MultiReader(text) // hides the length from net/http
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at(hostilePath), text)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at(path), text)
 		if err != nil {
 			return
 		}

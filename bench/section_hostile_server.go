@@ -26,6 +26,9 @@ import (
 // hostilePath is the path on which the attacked server serves the injection, for every pod.
 const hostilePath = admit.MutatePrefix + "hostile?timeout=10s"
 
+// hungConversion is the path of a conversion that never ends.
+const hungConversion = admit.ConvertPrefix + "hung.bench.example.org"
+
 // serveHostile runs the server as a Manager creates it, without a cluster. It ends when its standard input ends.
 func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	quiet()
@@ -48,6 +51,10 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	handler.Serve(admit.MutatePrefix+"hostile", chain)
 	serveShadows(handler)
+	handler.Convert(map[string]admit.Conversion{
+		conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(false, jobToHub).AnswerWithin},
+		hungConversion: {Name: "hung.bench.example.org", Answer: jobs(false, func(context.Context, runtime.Object) (runtime.Object, error) { select {} }).AnswerWithin},
+	})
 	server := &serving.Server{
 		Host: "127.0.0.1", Handler: handler, Log: log, Ready: func() error { return nil },
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
