@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
-	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Prefix begins the names of the annotations that hold what the object's version cannot hold. There is one for each lost
@@ -37,6 +36,9 @@ const (
 
 	// mostNamed bounds what Incomplete says of a version: so many places, of so many bytes each.
 	mostNamed, longestNamed = 8, 100
+
+	// nameLength is that of a place's name behind Prefix, and signatureLength that of 16 bytes in base64.
+	nameLength, signatureLength = 32, 22
 )
 
 // An entry is one value that the way back gives otherwise than it was.
@@ -54,6 +56,9 @@ type entry struct {
 
 	// After is the identity of the item in front of a lost item. It is empty for the first one.
 	After string `json:"after,omitempty"`
+
+	// Above is the number of steps in front of the last one whose places are lost, too.
+	Above int `json:"above,omitempty"`
 
 	annotation *tree // that holds it
 }
@@ -73,7 +78,6 @@ func text(v any) string {
 type notes struct {
 	entries []entry // for the version of the result
 	others  []*tree // those that travel
-	forHub  bool    // an entry for the hub is among them
 }
 
 // take removes the annotations from an object. An entry for the object's own version could not be applied where it came
@@ -109,7 +113,6 @@ func (c *conversion) take(object *tree) (n notes) {
 			continue
 		}
 		n.others = append(n.others, a)
-		n.forHub = n.forHub || e.Version == c.hub.Name
 		if err != nil && a.Name != Incomplete {
 			unsigned = append(unsigned, a.Name)
 		}
@@ -155,16 +158,16 @@ func (c *conversion) signature(key []byte, name, text string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }
 
-// signed returns the annotation of a loss. Its text is not in quotes yet.
-func (c *conversion) signed(e *entry, key namedKey) *tree {
-	place, value := sha256.Sum256([]byte(text(entry{Version: e.Version, Path: e.Path}))), text(e)
-	name := Prefix + hex.EncodeToString(place[:16])
-	return &tree{Name: name, Text: []byte(key.name + "." + c.signature(key.key, name, value) + "." + value)}
+// signed returns the name and the value of a loss's annotation.
+func (c *conversion) signed(e *entry, key namedKey) (name, value string) {
+	place, entry := sha256.Sum256([]byte(text(entry{Version: e.Version, Path: e.Path}))), text(e)
+	name = Prefix + hex.EncodeToString(place[:nameLength/2])
+	return name, key.name + "." + c.signature(key.key, name, entry) + "." + entry
 }
 
-// put adds annotations to the result: those that travel, and one for each loss of a version. If they do not fit, the
-// largest ones are left out. lost is the reason why not even the losses are known.
-func (c *conversion) put(result *tree, n notes, losses []entry, from string, lost error) error {
+// put adds annotations to the result: those that travel, and one for each loss of a version. If there is no room for one
+// for each leaf, larger values are kept in one. If they do not fit either, the largest ones are left out.
+func (c *conversion) put(result *tree, n notes, from string, losses func(leaves bool) ([]entry, error)) error {
 	metadata := result.Member("metadata")
 	annotations := metadata.Member("annotations")
 	if !annotations.IsObject() {
@@ -179,19 +182,28 @@ func (c *conversion) put(result *tree, n notes, losses []entry, from string, los
 		}
 		annotations.Set(a.Name, a)
 	}
-	key := namedKey{}
-	if len(losses) > 0 {
-		var err error
-		if key, err = c.Keys.signing(c.ctx); err != nil {
+	delete(incomplete, from)
+	found, lost := losses(true)
+	if _, left := sizes(annotations, found); left < 0 {
+		found, lost = losses(false)
+	}
+	if len(found) > 0 && lost == nil {
+		key, err := c.Keys.signing(c.ctx)
+		if err != nil {
 			return err
 		}
+		if places := c.fit(annotations, found, key); len(places) > 0 {
+			incomplete[from] = places
+			c.incomplete(fmt.Errorf("%s cannot hold all of %s, and its annotations have no room for the rest; lost are %s", c.to.Name, from, text(places)))
+		}
 	}
-	if delete(incomplete, from); lost != nil {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	if lost != nil {
+		lost = fmt.Errorf("the way back, which shows what %s cannot hold, failed: %s", c.to.Name, bounded(lost.Error()))
 		incomplete[from] = []string{lost.Error()}
 		c.incomplete(lost)
-	} else if places := c.fit(annotations, losses, key); len(places) > 0 {
-		incomplete[from] = places
-		c.incomplete(fmt.Errorf("%s cannot hold all of %s, and its annotations have no room for the rest; lost are %s", c.to.Name, from, text(places)))
 	}
 	if mark := text(incomplete); len(incomplete) > 0 && len(Incomplete)+len(mark) <= room(annotations) {
 		annotations.Set(Incomplete, quoted(mark))
@@ -202,29 +214,36 @@ func (c *conversion) put(result *tree, n notes, losses []entry, from string, los
 	return nil
 }
 
+// sizes returns the number of bytes of each loss's annotation, and the room that they leave.
+func sizes(annotations *tree, losses []entry) (all []int, left int) {
+	const beside = len(Prefix) + nameLength + keyNameLength + signatureLength + len("..")
+	left = room(annotations)
+	for i := range losses {
+		all = append(all, beside+len(text(losses[i])))
+		left -= all[i]
+	}
+	return all, left
+}
+
 // fit adds the annotations of losses. It returns the places of those for which there is no room.
 func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (places []string) {
-	all := list.Of(losses, func(e entry) *tree { return c.signed(&e, key) })
-	left := room(annotations)
-	for _, a := range all {
-		left -= size(a) + len(a.Name)
-	}
-	reserved := 0
+	sizes, left := sizes(annotations, losses)
+	reserved, shed := 0, 0
 	if left < 0 {
 		reserved = len(Incomplete) + (mostNamed+1)*longestNamed
 	}
-	order := make([]int, len(all))
+	order := make([]int, len(losses))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(size(all[j]), size(all[i])) })
-	shed := 0
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(sizes[j], sizes[i]) })
 	for _, i := range order {
 		if left >= reserved {
-			annotations.Set(all[i].Name, quoted(string(all[i].Text)))
+			name, value := c.signed(&losses[i], key)
+			annotations.Set(name, quoted(value))
 			continue
 		}
-		left += size(all[i]) + len(all[i].Name)
+		left += sizes[i]
 		if shed++; shed <= mostNamed {
 			places = append(places, fmt.Sprintf("%.*s", longestNamed, strings.Join(losses[i].Path, "")))
 		}

@@ -331,12 +331,16 @@ func noteOf(object string) string {
 		return ""
 	}
 	for _, entries := range all {
-		slices.SortFunc(entries, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["path"]), fmt.Sprint(b["path"])) })
+		slices.SortFunc(entries, func(a, b map[string]any) int {
+			return strings.Compare(digests.ReplaceAllString(fmt.Sprint(a["path"], a["value"]), "#"), digests.ReplaceAllString(fmt.Sprint(b["path"], b["value"]), "#"))
+		})
 	}
 	text, err := json.Marshal(all)
 	Expect(err).NotTo(HaveOccurred())
-	return regexp.MustCompile(`#[\w-]{16}`).ReplaceAllString(string(text), "#")
+	return digests.ReplaceAllString(string(text), "#")
 }
+
+var digests = regexp.MustCompile(`#[\w-]{16}`)
 
 // annotations returns the member of the metadata that holds annotations.
 func annotations(of map[string]string) string {

@@ -48,10 +48,15 @@ func identities(items []*tree) []string {
 
 // nameOf returns an identity without its place.
 func nameOf(identity string) string {
-	if identity != "" && '0' <= identity[0] && identity[0] <= '9' {
+	if isCounted(identity) {
 		_, identity, _ = strings.Cut(identity, " ")
 	}
 	return identity
+}
+
+// isCounted reports whether several items of the list have the same name.
+func isCounted(identity string) bool {
+	return identity != "" && '0' <= identity[0] && identity[0] <= '9'
 }
 
 func nameByDigest(items []*tree, names []string) {

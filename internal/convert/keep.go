@@ -20,9 +20,6 @@ func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 		return dst, err
 	}
 	n := c.take(source)
-	if n.forHub && o.from != c.hub && c.to != c.hub {
-		return c.throughHub(dst, o)
-	}
 	text := source.Append(nil)
 	h, err := c.hop(text, source, o.from, c.to)
 	if err != nil {
@@ -41,12 +38,12 @@ func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 	return c.finish(dst, text, source, h, n, o.from)
 }
 
-// throughHub converts an object of one spoke to another in two steps, so that the entries for the hub are restored in
-// between.
+// throughHub converts an object of one spoke to another in two steps, so that what is kept for the hub is restored in
+// between, and what the hub holds is kept for the hub.
 func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 	first := *c.call
 	first.to, first.scratch = c.hub, nil
-	text, err := (&conversion{call: &first, kind: c.kind}).annotated(nil, o)
+	text, err := (&conversion{call: &first, kind: c.kind}).object(nil, o)
 	if err != nil {
 		return dst, err
 	}
@@ -114,21 +111,17 @@ func (c *conversion) finish(dst, text []byte, source *tree, h hopped, n notes, f
 	if h.back == nil && h.failed == nil {
 		h.back, h.failed = c.back(h.tree, from)
 	}
-	var losses []entry
-	if h.failed == nil {
-		whole, err := canonical(text, source, from)
-		if err != nil {
-			return dst, err
-		}
-		losses, h.failed = lossOf(c.ctx, from.Name, whole, h.back, len(text))
-	}
-	if err := c.ctx.Err(); err != nil {
+	whole, err := canonical(text, source, from)
+	if err != nil {
 		return dst, err
 	}
-	if h.failed != nil {
-		h.failed = fmt.Errorf("the way back, which shows what %s cannot hold, failed: %s", c.to.Name, bounded(h.failed.Error()))
-	}
-	if err := c.put(h.tree, n, losses, from.Name, h.failed); err != nil {
+	err = c.put(h.tree, n, from.Name, func(leaves bool) ([]entry, error) {
+		if h.failed != nil {
+			return nil, h.failed
+		}
+		return lossOf(c.ctx, from.Name, whole, h.back, len(text), leaves)
+	})
+	if err != nil {
 		return dst, err
 	}
 	return h.tree.Append(dst), nil

@@ -6,6 +6,9 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // workPerByte bounds how often each byte of an object is compared, on average. A list beyond it is one entry.
@@ -13,8 +16,10 @@ const workPerByte = 16
 
 // lossOf returns the difference between an object and its way back, without their metadata except labels and
 // annotations. It ends early with the context.
-func lossOf(ctx context.Context, version string, object, back *tree, size int) ([]entry, error) {
-	l := losses{ctx: ctx, version: version, left: workPerByte * size}
+//
+// With leaves, there is an entry for each leaf of what was lost, because that is how server-side apply owns it.
+func lossOf(ctx context.Context, version string, object, back *tree, size int, leaves bool) ([]entry, error) {
+	l := losses{ctx: ctx, version: version, left: workPerByte * size, leaves: leaves}
 	if object.IsObject() && back.IsObject() {
 		l.members(object, back, ours)
 	}
@@ -37,6 +42,7 @@ type losses struct {
 	path    []string
 	found   []entry
 	left    int // bytes of lists that can still be looked into
+	leaves  bool
 }
 
 const member, item = ".", "["
@@ -44,16 +50,73 @@ const member, item = ".", "["
 func (l *losses) push(kind, name string) { l.path = append(l.path, kind+name) }
 func (l *losses) pop()                   { l.path = l.path[:len(l.path)-1] }
 
-// add adds an entry for the current place.
+// add adds entries for the current place. after is for a lost item.
 func (l *losses) add(was, is *tree, after string) {
-	e := entry{Version: l.version, Path: slices.Clone(l.path), After: after}
+	if l.leaves && is.IsAbsent() {
+		l.lose(was, after, len(l.path)-1)
+		return
+	}
+	e := entry{After: after}
 	if !was.IsAbsent() {
 		e.Value = was.Append(nil)
 	}
 	if !is.IsAbsent() {
 		e.Base = digest(is)
 	}
-	l.found = append(l.found, e)
+	l.found = append(l.found, l.here(e))
+}
+
+func (l *losses) here(e entry) entry {
+	e.Version, e.Path = l.version, slices.Clone(l.path)
+	return e
+}
+
+// lose adds an entry for each leaf of a value, of which nothing is left from a step of the path on.
+func (l *losses) lose(was *tree, after string, from int) {
+	above := len(l.path) - 1 - from
+	switch {
+	case was.IsObject() && len(was.Items) > 0 && l.isTold():
+		key := "" // of an item; it stands for the item itself
+		if last := l.path[len(l.path)-1]; last[:1] == item {
+			key, _, _ = strings.Cut(last[1:], "=")
+			value := jsontext.NewTree('{')
+			value.Set(key, was.Member(key))
+			l.found = append(l.found, l.here(entry{Value: value.Append(nil), After: after, Above: above}))
+		}
+		for _, m := range was.Items {
+			if m.Name != key && !m.IsAbsent() {
+				l.push(member, m.Name)
+				l.lose(m, "", from)
+				l.pop()
+			}
+		}
+	case was.IsList() && areTold(was.Items):
+		previous := ""
+		for i, identity := range identities(was.Items) {
+			l.push(item, identity)
+			l.lose(was.Items[i], previous, from)
+			l.pop()
+			previous = identity
+		}
+	default:
+		l.found = append(l.found, l.here(entry{Value: was.Append(nil), After: after, Above: above}))
+	}
+}
+
+// isTold reports whether the current place is a member, or an item with a key of its own.
+func (l *losses) isTold() bool {
+	last := l.path[len(l.path)-1]
+	return last[:1] == member || last[1] != '#' && !isCounted(last[1:])
+}
+
+// areTold reports whether each item of a list has a key of its own, or is a leaf that stands there once.
+func areTold(items []*tree) bool {
+	for i, identity := range identities(items) {
+		if isCounted(identity) || identity[0] == '#' && (items[i].IsObject() || items[i].IsList()) {
+			return false
+		}
+	}
+	return len(items) > 0
 }
 
 func (l *losses) members(was, is *tree, except []string) {
@@ -77,6 +140,7 @@ func (l *losses) member(was, is *tree) {
 	switch {
 	case sameText(was, is) || was.IsAbsent() && is.IsAbsent():
 	case was.IsAbsent() && is.IsList() && len(is.Items) == 0: // adds nothing
+	case was.IsAbsent() && was != nil && is.IsObject() && len(is.Items) == 0: // server-side apply leaves null in its place
 	case was.IsObject() && is.IsObject():
 		l.members(was, is, nil)
 	case was.IsList() && is.IsList():

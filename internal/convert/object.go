@@ -35,7 +35,11 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 	if err := m.begin(o.metadata); err != nil {
 		return dst, err
 	}
-	if m.isAnnotated {
+	spokes := o.from != c.hub && c.to != c.hub && !c.Forget
+	switch {
+	case m.isAnnotated && spokes:
+		return c.throughHub(dst, o)
+	case m.isAnnotated:
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
@@ -44,8 +48,11 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return dst, err
 	}
 	kept, back, err := c.isKept(o, m, dst[start:], result)
-	if kept {
+	switch {
+	case kept:
 		return dst, nil
+	case spokes:
+		return c.throughHub(dst[:start], o)
 	}
 	return c.keep(dst[:start], o, dst[start:], back, err)
 }

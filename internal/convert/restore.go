@@ -13,6 +13,7 @@ import (
 type restoration struct {
 	root  *tree
 	lists map[*tree]*items
+	made  map[*tree]bool // the values that it has made, around or in front of others
 }
 
 // items is a list as it was before anything was applied.
@@ -23,12 +24,18 @@ type items struct {
 	names      map[string]bool  // identities without their places
 
 	gone  map[*tree]bool
-	added map[string][]entry // by the item in front of them
+	added map[string][]addedItem // by the item in front of them
+}
+
+type addedItem struct {
+	value    *tree
+	identity string
 }
 
 // restore gives the values of entries back whose place still holds what stood there without them. It returns their number.
 func restore(root *tree, entries []entry) (applied int) {
-	r := restoration{root, map[*tree]*items{}}
+	r := restoration{root, map[*tree]*items{}, map[*tree]bool{}}
+	slices.SortStableFunc(entries, func(a, b entry) int { return len(a.Path) - len(b.Path) }) // items before what is in them
 	for i := range entries {
 		if r.apply(&entries[i]) {
 			applied++
@@ -42,8 +49,15 @@ func restore(root *tree, entries []entry) (applied int) {
 
 func (r *restoration) apply(e *entry) bool {
 	at, last := r.root, len(e.Path)-1
-	for _, s := range e.Path[:last] {
-		if at = r.next(at, s); at == nil {
+	for i, s := range e.Path[:last] {
+		next, lost := r.next(at, s), i >= last-e.Above
+		switch {
+		case next.IsAbsent() && (lost || next != nil): // null is what server-side apply leaves of an object without members
+			next = r.make(at, s, e.Path[i+1][:1])
+		case lost && s[:1] == item && !r.made[next]:
+			return false // another one of its name stands there now
+		}
+		if at = next; at == nil {
 			return false
 		}
 	}
@@ -59,6 +73,21 @@ func (r *restoration) apply(e *entry) bool {
 	}
 	at.Set(name, jsontext.TreeOf(e.Value))
 	return true
+}
+
+// make makes the object or list around what the next step leads to.
+func (r *restoration) make(at *tree, step, next string) *tree {
+	if step[:1] != member || !at.IsObject() {
+		return nil
+	}
+	kind := byte('{')
+	if next == item {
+		kind = '['
+	}
+	at.Set(step[1:], jsontext.NewTree(kind))
+	made := at.Member(step[1:])
+	r.made[made] = true
+	return made
 }
 
 // last returns the name of the member, or the identity of the item, to which the path leads.
@@ -88,7 +117,7 @@ func (r *restoration) items(list *tree) *items {
 	if of == nil {
 		of = &items{
 			all: list.Items, identities: identities(list.Items), at: map[string]*tree{}, names: map[string]bool{},
-			gone: map[*tree]bool{}, added: map[string][]entry{},
+			gone: map[*tree]bool{}, added: map[string][]addedItem{},
 		}
 		for i, identity := range of.identities {
 			of.at[identity] = list.Items[i]
@@ -108,7 +137,8 @@ func (r *restoration) applyToItem(e *entry, list *tree, identity string) bool {
 	there := of.at[identity]
 	switch {
 	case e.Base == "" && e.Value != nil && !of.names[nameOf(identity)]:
-		of.added[e.After] = append(of.added[e.After], *e)
+		value := jsontext.TreeOf(e.Value)
+		of.added[e.After], of.at[identity], r.made[value] = append(of.added[e.After], addedItem{value, identity}), value, true
 	case e.Value == nil && there != nil && holds(there, e.Base):
 		of.gone[there] = true
 	default:
@@ -131,9 +161,9 @@ func (of *items) arrange(list *tree) {
 		of.follow(list, of.identities[i])
 	}
 	waits := map[string]bool{} // for another added item
-	for _, entries := range of.added {
-		for i := range entries {
-			waits[entries[i].last()] = true
+	for _, added := range of.added {
+		for _, a := range added {
+			waits[a.identity] = true
 		}
 	}
 	for _, after := range slices.Sorted(maps.Keys(of.added)) {
@@ -150,8 +180,8 @@ func (of *items) arrange(list *tree) {
 func (of *items) follow(list *tree, identity string) {
 	next := of.added[identity]
 	delete(of.added, identity)
-	for i := range next {
-		list.Items = append(list.Items, jsontext.TreeOf(next[i].Value))
-		of.follow(list, next[i].last())
+	for _, a := range next {
+		list.Items = append(list.Items, a.value)
+		of.follow(list, a.identity)
 	}
 }
