@@ -60,7 +60,8 @@ type entry struct {
 	// Above is the number of steps in front of the last one whose places are lost, too.
 	Above int `json:"above,omitempty"`
 
-	annotation *tree // that holds it
+	text       string // the entry as JSON, of a loss
+	annotation *tree  // that holds it, of another one
 }
 
 // text returns JSON in which no character takes more room than it has to.
@@ -160,14 +161,14 @@ func (c *conversion) signature(key []byte, name, text string) string {
 
 // signed returns the name and the value of a loss's annotation.
 func (c *conversion) signed(e *entry, key namedKey) (name, value string) {
-	place, entry := sha256.Sum256([]byte(text(entry{Version: e.Version, Path: e.Path}))), text(e)
+	place := sha256.Sum256([]byte(text(entry{Version: e.Version, Path: e.Path})))
 	name = Prefix + hex.EncodeToString(place[:nameLength/2])
-	return name, key.name + "." + c.signature(key.key, name, entry) + "." + entry
+	return name, key.name + "." + c.signature(key.key, name, e.text) + "." + e.text
 }
 
 // put adds annotations to the result: those that travel, and one for each loss of a version. If there is no room for one
 // for each leaf, larger values are kept in one. If they do not fit either, the largest ones are left out.
-func (c *conversion) put(result *tree, n notes, from string, losses func(leaves bool) ([]entry, error)) error {
+func (c *conversion) put(result *tree, n notes, from string, losses func(room int) ([]entry, error)) error {
 	metadata := result.Member("metadata")
 	annotations := metadata.Member("annotations")
 	if !annotations.IsObject() {
@@ -183,10 +184,7 @@ func (c *conversion) put(result *tree, n notes, from string, losses func(leaves 
 		annotations.Set(a.Name, a)
 	}
 	delete(incomplete, from)
-	found, lost := losses(true)
-	if _, left := sizes(annotations, found); left < 0 {
-		found, lost = losses(false)
-	}
+	found, lost := losses(room(annotations))
 	if len(found) > 0 && lost == nil {
 		key, err := c.Keys.signing(c.ctx)
 		if err != nil {
@@ -214,21 +212,17 @@ func (c *conversion) put(result *tree, n notes, from string, losses func(leaves 
 	return nil
 }
 
-// sizes returns the number of bytes of each loss's annotation, and the room that they leave.
-func sizes(annotations *tree, losses []entry) (all []int, left int) {
-	const beside = len(Prefix) + nameLength + keyNameLength + signatureLength + len("..")
-	left = room(annotations)
-	for i := range losses {
-		all = append(all, beside+len(text(losses[i])))
-		left -= all[i]
-	}
-	return all, left
+// size returns the number of bytes of a loss's annotation.
+func (e *entry) size() int {
+	return len(Prefix) + nameLength + keyNameLength + signatureLength + len("..") + len(e.text)
 }
 
 // fit adds the annotations of losses. It returns the places of those for which there is no room.
 func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (places []string) {
-	sizes, left := sizes(annotations, losses)
-	reserved, shed := 0, 0
+	left, reserved, shed := room(annotations), 0, 0
+	for i := range losses {
+		left -= losses[i].size()
+	}
 	if left < 0 {
 		reserved = len(Incomplete) + (mostNamed+1)*longestNamed
 	}
@@ -236,14 +230,14 @@ func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (place
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(sizes[j], sizes[i]) })
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(losses[j].size(), losses[i].size()) })
 	for _, i := range order {
 		if left >= reserved {
 			name, value := c.signed(&losses[i], key)
 			annotations.Set(name, quoted(value))
 			continue
 		}
-		left += sizes[i]
+		left += losses[i].size()
 		if shed++; shed <= mostNamed {
 			places = append(places, fmt.Sprintf("%.*s", longestNamed, strings.Join(losses[i].Path, "")))
 		}

@@ -66,11 +66,13 @@ func arrivedReview(tb testing.TB, objects int, change ...func(*Alpha)) []byte {
 		for _, f := range change {
 			f(a)
 		}
-		text, err := json.Marshal(a)
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		raws[i].Raw = text
+		if raws[i].Raw, err = json.Marshal(tree); err != nil { // sorted, as an API server sends it
+			tb.Fatal(err)
+		}
 	}
 	return reviewOf(tb, "v1", raws)
 }

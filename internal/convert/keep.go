@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/patch"
@@ -51,43 +49,37 @@ func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return c.object(dst, &object{text: text, metadata: metadataOfText(t.Member("metadata").Append(nil)), kind: o.kind, from: c.hub})
+	return c.object(dst, &object{text: text, metadata: metadataIn(t), kind: o.kind, from: c.hub})
 }
 
 // keep appends the result of a conversion together with all that the way back does not restore. back is the way back; nil
 // if it is not known, or has failed.
-func (c *conversion) keep(dst []byte, o *object, result []byte, back runtime.Object, failed error) ([]byte, error) {
+func (c *conversion) keep(dst []byte, o *object, result, back []byte, failed error) ([]byte, error) {
 	source, err := parseObject(o.text)
 	if err != nil {
 		return dst, err
 	}
-	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), metadata: &c.metadata, failed: failed} // dst is written over it
+	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), failed: failed} // dst is written over it
 	if !mend(o.text, source, h.tree, o.from, c.to) && back != nil {
-		text, err := c.write(nil, back, h.metadata, c.to, o.from)
-		h.back, h.failed = jsontext.TreeOf(text), err
+		h.back = jsontext.TreeOf(bytes.Clone(back))
 	}
 	return c.finish(dst, o.text, source, h, notes{}, o.from)
 }
 
 // hopped is the result of a conversion.
 type hopped struct {
-	tree     *tree
-	metadata *metadata // of the source
-	back     *tree     // the result, converted back; nil if it is not known
-	failed   error     // the way back
+	tree   *tree
+	back   *tree // the result, converted back; nil if it is not known
+	failed error // the way back
 }
 
 // hop converts a tree to another version.
 func (c *conversion) hop(text []byte, source *tree, from, to *version) (h hopped, err error) {
-	var raw []byte
-	if m := source.Member("metadata"); !m.IsAbsent() {
-		raw = m.Append(nil)
+	m := metadataIn(source)
+	if m.err != nil {
+		return h, m.err
 	}
-	h.metadata = &metadata{}
-	if err := h.metadata.begin(metadataOfText(raw)); err != nil {
-		return h, err
-	}
-	converted, _, err := c.convert(nil, text, h.metadata, from, to)
+	converted, err := c.convert(nil, text, &m, from, to)
 	if err != nil {
 		return h, err
 	}
@@ -115,11 +107,11 @@ func (c *conversion) finish(dst, text []byte, source *tree, h hopped, n notes, f
 	if err != nil {
 		return dst, err
 	}
-	err = c.put(h.tree, n, from.Name, func(leaves bool) ([]entry, error) {
+	err = c.put(h.tree, n, from.Name, func(room int) ([]entry, error) {
 		if h.failed != nil {
 			return nil, h.failed
 		}
-		return lossOf(c.ctx, from.Name, whole, h.back, len(text), leaves)
+		return lossOf(c.ctx, from.Name, whole, h.back, len(text), room)
 	})
 	if err != nil {
 		return dst, err

@@ -4,6 +4,7 @@ package convert
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +18,18 @@ const workPerByte = 16
 // lossOf returns the difference between an object and its way back, without their metadata except labels and
 // annotations. It ends early with the context.
 //
-// With leaves, there is an entry for each leaf of what was lost, because that is how server-side apply owns it.
-func lossOf(ctx context.Context, version string, object, back *tree, size int, leaves bool) ([]entry, error) {
-	l := losses{ctx: ctx, version: version, left: workPerByte * size, leaves: leaves}
+// There is an entry for each leaf of what was lost, because that is how server-side apply owns it. If these take more than
+// room, in bytes of annotations, whole values are kept.
+func lossOf(ctx context.Context, version string, object, back *tree, size, room int) ([]entry, error) {
+	l := losses{ctx: ctx, version: version, left: workPerByte * size, leaves: true, room: room}
+	if l.walk(object, back); l.room < 0 {
+		l = losses{ctx: ctx, version: version, left: workPerByte * size, room: math.MaxInt}
+		l.walk(object, back)
+	}
+	return l.found, ctx.Err()
+}
+
+func (l *losses) walk(object, back *tree) {
 	if object.IsObject() && back.IsObject() {
 		l.members(object, back, ours)
 	}
@@ -32,7 +42,6 @@ func lossOf(ctx context.Context, version string, object, back *tree, size int, l
 			l.pop()
 		}
 	}
-	return l.found, ctx.Err()
 }
 
 // losses walks two trees.
@@ -43,6 +52,7 @@ type losses struct {
 	found   []entry
 	left    int // bytes of lists that can still be looked into
 	leaves  bool
+	room    int // negative if the leaves do not fit
 }
 
 const member, item = ".", "["
@@ -63,25 +73,29 @@ func (l *losses) add(was, is *tree, after string) {
 	if !is.IsAbsent() {
 		e.Base = digest(is)
 	}
-	l.found = append(l.found, l.here(e))
+	l.here(e)
 }
 
-func (l *losses) here(e entry) entry {
+// here adds an entry for the current place.
+func (l *losses) here(e entry) {
 	e.Version, e.Path = l.version, slices.Clone(l.path)
-	return e
+	e.text, e.Value = text(e), nil
+	l.room -= e.size()
+	l.found = append(l.found, e)
 }
 
 // lose adds an entry for each leaf of a value, of which nothing is left from a step of the path on.
 func (l *losses) lose(was *tree, after string, from int) {
 	above := len(l.path) - 1 - from
 	switch {
+	case l.room < 0: // they do not fit
 	case was.IsObject() && len(was.Items) > 0 && l.isTold():
 		key := "" // of an item; it stands for the item itself
 		if last := l.path[len(l.path)-1]; last[:1] == item {
 			key, _, _ = strings.Cut(last[1:], "=")
 			value := jsontext.NewTree('{')
 			value.Set(key, was.Member(key))
-			l.found = append(l.found, l.here(entry{Value: value.Append(nil), After: after, Above: above}))
+			l.here(entry{Value: value.Append(nil), After: after, Above: above})
 		}
 		for _, m := range was.Items {
 			if m.Name != key && !m.IsAbsent() {
@@ -99,7 +113,7 @@ func (l *losses) lose(was *tree, after string, from int) {
 			previous = identity
 		}
 	default:
-		l.found = append(l.found, l.here(entry{Value: was.Append(nil), After: after, Above: above}))
+		l.here(entry{Value: was.Append(nil), After: after, Above: above})
 	}
 }
 
@@ -138,7 +152,7 @@ func (l *losses) members(was, is *tree, except []string) {
 
 func (l *losses) member(was, is *tree) {
 	switch {
-	case sameText(was, is) || was.IsAbsent() && is.IsAbsent():
+	case l.room < 0 || sameText(was, is) || was.IsAbsent() && is.IsAbsent():
 	case was.IsAbsent() && is.IsList() && len(is.Items) == 0: // adds nothing
 	case was.IsAbsent() && was != nil && is.IsObject() && len(is.Items) == 0: // server-side apply leaves null in its place
 	case was.IsObject() && is.IsObject():

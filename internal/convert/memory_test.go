@@ -50,7 +50,7 @@ var _ = Describe("The memory of an answer", Serial, func() {
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(rooms).To(BeZero(), "one object at a time")
-		Expect(asked).To(BeNumerically(">", 32*len(spec)))
+		Expect(asked).To(BeNumerically(">", 40*len(spec)))
 		Expect(after.TotalAlloc - before.TotalAlloc).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*asked)))
 	},
 		Entry("of Go types that lose a member of each item", "v1alpha1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1","note":"a note of common length"}`),

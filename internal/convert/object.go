@@ -31,9 +31,9 @@ type conversion struct {
 
 // object appends the converted object.
 func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
-	m := &c.metadata
-	if err := m.begin(o.metadata); err != nil {
-		return dst, err
+	m := o.metadata
+	if m.err != nil {
+		return dst, m.err
 	}
 	spokes := o.from != c.hub && c.to != c.hub && !c.Forget
 	switch {
@@ -43,11 +43,11 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
-	dst, result, err := c.convert(dst, o.text, m, o.from, c.to)
+	dst, err := c.convert(dst, o.text, &m, o.from, c.to)
 	if err != nil {
 		return dst, err
 	}
-	kept, back, err := c.isKept(o, m, dst[start:], result)
+	kept, back, err := c.isKept(o, &m, dst[start:])
 	switch {
 	case kept:
 		return dst, nil
@@ -57,44 +57,22 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 	return c.keep(dst[:start], o, dst[start:], back, err)
 }
 
-// isKept reports whether the result surely holds all that is to be kept. This is so for most objects. It also returns
-// the way back, or nil if it is not known, and the error of that.
-func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object) (bool, runtime.Object, error) {
-	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
-		return false, nil, nil
-	}
+// isKept reports whether the result surely holds all that is to be kept. This is so for most objects: an API server sends
+// objects as the library writes them, sorted and compact, so that the way back gives the same text. It also returns the way
+// back, or nil if there is none, and the error of that.
+func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, back []byte, err error) {
 	if c.Forget {
-		return o.from.isTree() || o.from.known.All(o.text, ours...), nil, nil
+		return !canMend(o.text, o.from, c.to), nil, nil
 	}
-	again, err := c.again(text, m, result)
+	again, err := decoded(text, c.to)
 	if err != nil {
 		return false, nil, err
 	}
-	back, err := c.run(again, c.to, o.from)
-	if err != nil {
+	if again, err = c.run(again, c.to, o.from); err != nil {
 		return false, nil, err
 	}
-	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back)), back, nil
-}
-
-// again returns the object that the text of a result decodes to. The text counts and not the result in memory, which can
-// hold more than its JSON. Metadata that is as it arrived is not decoded again, because most objects have more of it than
-// of anything else.
-func (c *conversion) again(text []byte, m *metadata, result runtime.Object) (runtime.Object, error) {
-	head := len(c.head(c.scratch[:0], c.to))
-	known, typed := metadataOf(result).(*metav1.ObjectMeta)
-	if !typed || !bytes.HasPrefix(text[head:], m.text) {
-		return decoded(text, c.to)
-	}
-	c.scratch = append(append(append(c.scratch[:0], text[:head]...), "{}"...), text[head+len(m.text):]...)
-	o, err := decoded(c.scratch, c.to)
-	if err != nil {
-		return nil, err
-	}
-	if bare, typed := metadataOf(o).(*metav1.ObjectMeta); typed {
-		copyMetadata(bare, known)
-	}
-	return o, nil
+	c.scratch, err = c.write(c.scratch[:0], again, m, c.to, o.from)
+	return bytes.Equal(c.scratch, o.text), c.scratch, err
 }
 
 // ownCopy returns a copy of a result for the next function, which may change it. The result can hold memory that
@@ -129,18 +107,18 @@ func (c *conversion) head(dst []byte, to *version) []byte {
 	return append(jsontext.AppendString(dst, c.kind), `,"metadata":`...)
 }
 
-// convert appends the object in another version. It returns it, too. The annotation must have been removed from the text.
-func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (_ []byte, result runtime.Object, err error) {
+// convert appends the object in another version. The annotations must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, error) {
 	source, err := decoded(text, from)
 	if err != nil {
-		return dst, nil, err
+		return dst, err
 	}
 	m.remember(source)
-	if result, err = c.run(source, from, to); err != nil {
-		return dst, nil, err
+	result, err := c.run(source, from, to)
+	if err != nil {
+		return dst, err
 	}
-	dst, err = c.write(dst, result, m, from, to)
-	return dst, result, err
+	return c.write(dst, result, m, from, to)
 }
 
 // write appends the result of a conversion.

@@ -50,7 +50,7 @@ type review struct {
 // object is one object of a review, found but not decoded.
 type object struct {
 	text     []byte
-	metadata metadataText // nothing if there is none
+	metadata metadata // nothing if there is none
 	kind     string
 	from     *version
 	wrong    error // the object cannot be converted
