@@ -39,7 +39,7 @@ spec: {gibibytes: 3, class: fast, unknown: kept}
 kind: Disk
 metadata:
   annotations:
-    conversion.eirinix.cloudfoundry.org/95e5d2df97fbeb2c1975be674930386d: b59dd45e.Lxe_U-DPztlhdMaKZaPj7A.{"version":"v1","path":[".history"],"value":["made"]}
+    conversion.eirinix.cloudfoundry.org/012531806968d7df30bc5075372c4ac7: b59dd45e.hE7a2Y_LZFOm1ohfVq1sDA.{"version":"v1","path":[".history","[#8fDU7e-sp0KHYBnB"],"value":"made","above":1}
   name: old
 spec:
   gibibytes: 3
