@@ -293,23 +293,6 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 	}, SpecTimeout(4*patience))
 
-	It("of a list can be larger than any AdmissionReview", func(ctx SpecContext) {
-		define(ctx)
-		run(ctx)
-		const objects, size = 350, 100_000 // some more than 32 MiB
-		for i := range objects {
-			o := priced(fmt.Sprint("a", i), "12 EUR")
-			o.Object["text"] = strings.Repeat("x", size)
-			create(ctx, o)
-		}
-		all := &unstructured.UnstructuredList{}
-		all.SetAPIVersion(group + "/v1beta1")
-		all.SetKind("ShopList")
-		Eventually(func() error { return cluster.List(ctx, all, client.InNamespace(namespace)) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-		Expect(all.Items).To(HaveLen(objects))
-		Expect(all.Items).To(HaveEach(HaveField("Object", And(HaveKeyWithValue("amount", int64(12)), HaveKeyWithValue("text", HaveLen(size))))))
-	}, SpecTimeout(4*patience))
-
 	It("that a newer version of the program has is left to that version", func(ctx SpecContext) {
 		define(ctx)
 		version := func(c eirinix.Conversion[*unstructured.Unstructured]) *eirinix.ExtensionManager {

@@ -181,8 +181,8 @@ type ManagerOptions struct {
 	HealthProbeBindAddress string
 
 	// MaxRequestBytes is the maximum size of one AdmissionReview. 0 means 32 MiB, which is enough for any object that
-	// the API server accepts: a legal 1 MB object arrives as a 12 MB review. A ConversionReview can be four times as large:
-	// it can hold several objects, although API servers of Kubernetes 1.37 send each alone.
+	// the API server accepts: a legal 1 MB object arrives as a 12 MB review. It also is that of one ConversionReview, in
+	// which API servers send one object.
 	MaxRequestBytes int64
 
 	// Rotation holds the lifetimes of certificates. Only tests need to change the defaults.

@@ -34,10 +34,9 @@ const (
 
 // readBudget is the budget for the request bodies of all calls. It is safe for concurrent use.
 type readBudget struct {
-	admission  bodyLimit
-	conversion bodyLimit           // a list can be in one review, and takes all memory if it is one of the largest
-	free       *semaphore.Weighted // bytes
-	waiting    atomic.Int64
+	most    int64               // of one body
+	free    *semaphore.Weighted // bytes
+	waiting atomic.Int64
 
 	mu       sync.Mutex
 	arriving map[*requestBody]struct{}
@@ -45,26 +44,17 @@ type readBudget struct {
 
 func newReadBudget(maxBytes int64) *readBudget {
 	return &readBudget{
-		admission: bodyLimit{most: maxBytes, times: 1, remedy: "ManagerOptions.MaxRequestBytes"},
-		conversion: bodyLimit{
-			most: bodiesAtOnce / 2 * maxBytes, times: 2, remedy: "four times ManagerOptions.MaxRequestBytes; ask for fewer objects at a time",
-		},
-		// A Content-Length beyond a limit is refused, so a body always fits.
+		most: maxBytes,
+		// A Content-Length beyond the limit is refused, so a body always fits.
 		free:     semaphore.NewWeighted(bodiesAtOnce * maxBytes),
 		arriving: map[*requestBody]struct{}{},
 	}
 }
 
-// bodyLimit is the limit of one kind of body. A call reserves times its size, because its answer can be as large.
-type bodyLimit struct {
-	most, times int64
-	remedy      string // in the refusal of a larger one
-}
-
 // requestBody is the body of one request, while it is read and used.
 type requestBody struct {
 	budget     *readBudget
-	limit      bodyLimit
+	times      int64 // its size is reserved
 	request    *http.Request
 	due        deadline
 	connection *http.ResponseController
@@ -99,20 +89,18 @@ func (b *requestBody) isSlow(now time.Time) bool {
 }
 
 // read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
-// must call. release accepts a nil body.
-func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, limit bodyLimit) (
-	text []byte, b *requestBody, err error,
-) {
+// must call. release accepts a nil body. times is how often the body's size is reserved: 2 if the answer can be as large.
+func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, times int64) (text []byte, b *requestBody, err error) {
 	size := r.ContentLength
-	if size > limit.most {
-		return nil, nil, limit.tooLarge()
+	if size > m.most {
+		return nil, nil, m.tooLarge()
 	}
 	b = &requestBody{
-		budget: m, limit: limit, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
+		budget: m, times: times, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
 		buffer: buffers.Get().(*[]byte),
 	}
 	if size < 0 { // net/http limits a body with a Content-Length
-		b.limited = http.MaxBytesReader(w, r.Body, limit.most)
+		b.limited = http.MaxBytesReader(w, r.Body, m.most)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
@@ -129,7 +117,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 		if b.evicted.Load() {
 			err = errEvicted
 		}
-		return nil, b, limit.refuse(w, err)
+		return nil, b, m.refuse(w, err)
 	}
 	if !b.offline {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request sets its own
@@ -159,9 +147,9 @@ func (b *requestBody) readMore(size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := size * b.limit.times
+	most := size * b.times
 	if size < 0 {
-		most = max(b.limit.most+b.limit.most/2, b.limit.most*b.limit.times) // see readUnknown
+		most = max(b.budget.most+b.budget.most/2, b.budget.most*b.times) // see readUnknown
 	}
 	if err := b.reserve(most); err != nil {
 		return nil, err
@@ -183,14 +171,14 @@ func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 	b.releaseBuffer()
 	for {
 		if len(whole) == cap(whole) {
-			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.limit.most)), len(whole)+1))
+			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.budget.most)), len(whole)+1))
 			copy(larger, whole)
 			whole = larger
 		}
 		n, err := b.Read(whole[len(whole):cap(whole)])
 		whole = whole[:len(whole)+n]
 		if errors.Is(err, io.EOF) {
-			b.unreserve(b.reserved - int64(cap(whole))*b.limit.times)
+			b.unreserve(b.reserved - int64(cap(whole))*b.times)
 			return whole, nil
 		}
 		if err != nil {
@@ -314,14 +302,14 @@ func (b *requestBody) releaseBuffer() {
 	}
 }
 
-func (l bodyLimit) tooLarge() error {
-	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (%s)", l.most, l.remedy)
+func (m *readBudget) tooLarge() error {
+	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", m.most)
 }
 
 // refuse returns the refusal for a body that could not be read.
-func (l bodyLimit) refuse(w http.ResponseWriter, err error) error {
+func (m *readBudget) refuse(w http.ResponseWriter, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return l.tooLarge()
+		return m.tooLarge()
 	}
 	switch {
 	case errors.Is(err, errEvicted):
@@ -402,8 +390,8 @@ const (
 )
 
 // objectBudget bounds the memory of the decoded objects of all calls together, or of all shadows. Old objects have an
-// account of their own, and so have conversions. A call that holds one object and waits for the other therefore never waits for a call that does
-// the reverse. What steps hold that were left behind no longer delays others, so it is in neither account.
+// account of their own, so that a call that holds one object and waits for the other never waits for a call that does the
+// reverse. So have conversions. What steps hold that were left behind no longer delays others, so it is in no account.
 type objectBudget struct {
 	objects, oldObjects, conversions *account
 	left                             atomic.Int64 // held by runs that were left behind

@@ -127,7 +127,7 @@ func TestBodiesThatOutgrowTheirBufferAreReadWhole(t *testing.T) {
 			if !known {
 				r.ContentLength = -1
 			}
-			text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute}, all.admission)
+			text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute}, 1)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(bytes.Equal(text, sent)).To(BeTrue(), "%d bytes, known length: %t", size, known)
 			b.release()
@@ -139,12 +139,12 @@ func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 	g := NewWithT(t)
 	const most = 1 << 20
 	all := newReadBudget(most)
-	for _, limit := range []bodyLimit{all.admission, all.conversion} {
-		for _, size := range []int{firstBytes + 1, most / 2, int(limit.most) - 1, int(limit.most)} {
-			text, b := readUnknownBody(t, all, size, limit)
+	for _, times := range []int64{1, 2} {
+		for _, size := range []int{firstBytes + 1, most / 2, most - 1, most} {
+			text, b := readUnknownBody(t, all, size, times)
 			g.Expect(text).To(HaveLen(size))
-			g.Expect(cap(text)).To(BeNumerically("<=", limit.most+1))
-			g.Expect(b.reserved).To(BeNumerically(">=", int64(cap(text)-1)*limit.times), "the byte in which the end shows does not count")
+			g.Expect(cap(text)).To(BeNumerically("<=", most+1))
+			g.Expect(b.reserved).To(BeNumerically(">=", int64(cap(text)-1)*times), "the byte in which the end shows does not count")
 			b.release()
 			g.Expect(all.free.TryAcquire(bodiesAtOnce * most)).To(BeTrue())
 			all.free.Release(bodiesAtOnce * most)
@@ -152,23 +152,10 @@ func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 	}
 }
 
-func TestTheLargestConversionFitsIntoTheBudgetWithItsAnswer(t *testing.T) {
-	g := NewWithT(t)
-	all := newReadBudget(1 << 20)
-	limit := all.conversion
-	g.Expect(limit.most * limit.times).To(Equal(int64(bodiesAtOnce << 20)))
-	body := strings.NewReader(strings.Repeat(" ", int(limit.most)))
-	_, b, err := all.read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), deadline{time.Now(), time.Minute}, limit)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(all.free.TryAcquire(1)).To(BeFalse())
-	b.release()
-	g.Expect(all.free.TryAcquire(bodiesAtOnce << 20)).To(BeTrue())
-}
-
-func readUnknownBody(t *testing.T, all *readBudget, size int, limit bodyLimit) ([]byte, *requestBody) {
+func readUnknownBody(t *testing.T, all *readBudget, size int, times int64) ([]byte, *requestBody) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(strings.Repeat(" ", size))))
-	text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute}, limit)
+	text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute}, times)
 	if err != nil || r.ContentLength >= 0 {
 		t.Fatal(err, r.ContentLength)
 	}

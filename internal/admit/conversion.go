@@ -139,7 +139,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		return nil, err
 	}
 	h.prepare()
-	review, body, err := h.bodies.read(w, r, due, h.bodies.conversion)
+	review, body, err := h.bodies.read(w, r, due, 2)
 	if err != nil {
 		body.release()
 		return nil, err

@@ -78,7 +78,8 @@ const between = -1
 // object until it ends, and Go cannot end it.
 const mostLeft = 100
 
-// left is what outlives the chain of a step, or the registration of a conversion: the runs that were left behind and have not ended, and the shadows.
+// left is what outlives the chain of a step, or the registration of a conversion: the runs that were left behind and have
+// not ended, and the shadows.
 type left struct {
 	runs    atomic.Int64
 	gauge   prometheus.Gauge // of runs; nil for none

@@ -32,8 +32,8 @@ const (
 	ValidatePrefix = "/validate/"
 )
 
-// These bound the calls that run steps at once, and the calls that wait for a slot. They bound the conversions apart. A step that waits for something
-// keeps its slot. 100 are more than the API server's own limits send to one webhook.
+// These bound the calls that run steps at once, and the calls that wait for a slot, and the same for conversions. A step
+// that waits for something keeps its slot. 100 are more than the API server's own limits send to one webhook.
 const (
 	callsAtWork  = 100
 	callsWaiting = 400
@@ -208,7 +208,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
 	}
-	text, b, err := h.bodies.read(w, r, due, h.bodies.admission)
+	text, b, err := h.bodies.read(w, r, due, 1)
 	if err != nil {
 		return nil, b, err
 	}

@@ -150,8 +150,7 @@ func (c *call) failure(reason error) []byte {
 }
 
 func (c *call) late(err error) error {
-	return c.observed(fmt.Errorf("the call ended after %d of %d objects: %w; ask for fewer at a time, or make the conversion faster",
-		c.at, c.review.count, err))
+	return c.observed(fmt.Errorf("the call ended at object %d: %w; make the conversion faster", c.at, err))
 }
 
 // failed names the current object.

@@ -128,7 +128,7 @@ var _ = Describe("A conversion", func() {
 		cancel()
 		answer, err := cronJobs().Answer(ctx, review("v1", object("v1", "", "")))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(answer)).To(ContainSubstring("the call ended after 0 of 1 objects"))
+		Expect(string(answer)).To(ContainSubstring("the call ended at object 0"))
 	})
 
 	It("can leave the source's apiVersion and kind in its result", func() {
@@ -185,7 +185,7 @@ var _ = Describe("A conversion", func() {
 		k.Forget = true
 		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(answer)).To(ContainSubstring("the call ended after 3 of 5 objects: context canceled"))
+		Expect(string(answer)).To(ContainSubstring("the call ended at object 3: context canceled"))
 		Expect(done).To(Equal(3))
 	})
 

@@ -44,7 +44,6 @@ type review struct {
 	uid        []byte // in JSON, with its quotes
 	desired    string
 	objects    []object
-	count      int // of objects, including those behind the first that is wrong
 }
 
 // object is one object of a review, found but not decoded.
@@ -200,9 +199,8 @@ func (p *reviewParser) request() {
 	})
 }
 
-// object reads one object. Behind the first that is wrong, objects are only counted.
+// object reads one object, if none before it is wrong.
 func (p *reviewParser) object() {
-	p.review.count++
 	if p.wrong {
 		p.Value()
 		return
