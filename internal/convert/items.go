@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
@@ -102,7 +101,8 @@ func same(a, b *tree) bool {
 	return sameText(a, b) || string(appendCanonical(nil, a)) == string(appendCanonical(nil, b))
 }
 
-// appendCanonical appends the one form of all values that are the same.
+// appendCanonical appends the one form of all values that are the same. Numbers have one form already: API servers write
+// them as encoding/json writes an int64 or a float64.
 func appendCanonical(dst []byte, t *tree) []byte {
 	switch {
 	case t.IsAbsent():
@@ -126,28 +126,8 @@ func appendCanonical(dst []byte, t *tree) []byte {
 	case t.Kind == '"':
 		s, _ := unquoted(t.Text)
 		return jsontext.AppendString(dst, s)
-	case isNumber(t):
-		return appendNumber(dst, string(t.Text))
 	}
 	return append(dst, t.Text...)
-}
-
-// appendNumber appends one form of a number. Integers that differ stay different, however large they are.
-func appendNumber(dst []byte, s string) []byte {
-	if isInteger(s) {
-		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return strconv.AppendInt(dst, n, 10)
-		}
-		return append(dst, s...)
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	switch {
-	case err != nil:
-		return append(dst, s...)
-	case f == float64(int64(f)):
-		return strconv.AppendInt(dst, int64(f), 10)
-	}
-	return strconv.AppendFloat(dst, f, 'g', -1, 64)
 }
 
 // covers reports whether a value holds all that another holds.

@@ -17,7 +17,7 @@
 //	object.go     the conversion of one object
 //	metadata.go   the metadata, of which a conversion can change labels and annotations alone
 //	keep.go       the members that the way back does not restore
-//	tree.go       JSON as trees whose values are text, so that no number changes
+//	tree.go       JSON as trees whose values are text
 //	items.go      the identity of items, and the equality of values
 //	unknown.go    the members that a Go type does not know
 //	loss.go       the difference between an object and its way back

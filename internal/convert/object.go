@@ -6,11 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"runtime/debug"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,9 +33,8 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 	if m.err != nil {
 		return dst, m.err
 	}
-	spokes := o.from != c.hub && c.to != c.hub && !c.Forget
 	switch {
-	case m.isAnnotated && spokes:
+	case o.from != c.hub && c.to != c.hub:
 		return c.throughHub(dst, o)
 	case m.isAnnotated:
 		return c.annotated(dst, o)
@@ -48,11 +45,8 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return dst, err
 	}
 	kept, back, err := c.isKept(o, &m, dst[start:])
-	switch {
-	case kept:
+	if kept {
 		return dst, nil
-	case spokes:
-		return c.throughHub(dst[:start], o)
 	}
 	return c.keep(dst[:start], o, dst[start:], back, err)
 }
@@ -62,7 +56,7 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 // back, or nil if there is none, and the error of that.
 func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, back []byte, err error) {
 	if c.Forget {
-		return !canMend(o.text, o.from, c.to), nil, nil
+		return o.from.isTree() || o.from.known.All(o.text, ours...), nil, nil
 	}
 	again, err := decoded(text, c.to)
 	if err != nil {
@@ -73,31 +67,6 @@ func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, bac
 	}
 	c.scratch, err = c.write(c.scratch[:0], again, m, c.to, o.from)
 	return bytes.Equal(c.scratch, o.text), c.scratch, err
-}
-
-// ownCopy returns a copy of a result for the next function, which may change it. The result can hold memory that
-// outlives the call, such as a variable of the program. It is nil if the type does not copy itself.
-func ownCopy(result runtime.Object) runtime.Object {
-	known, typed := metadataOf(result).(*metav1.ObjectMeta)
-	if !typed {
-		return result.DeepCopyObject()
-	}
-	bare := reflect.New(reflect.TypeOf(result).Elem()) // without metadata, which is much of an object
-	bare.Elem().Set(reflect.ValueOf(result).Elem())
-	o := bare.Interface().(runtime.Object)
-	*metadataOf(o).(*metav1.ObjectMeta) = metav1.ObjectMeta{}
-	own := o.DeepCopyObject()
-	if own == nil || reflect.TypeOf(own) != bare.Type() {
-		return nil
-	}
-	copyMetadata(metadataOf(own).(*metav1.ObjectMeta), known)
-	return own
-}
-
-// copyMetadata copies metadata of which a conversion may have changed the labels and annotations alone.
-func copyMetadata(to, from *metav1.ObjectMeta) {
-	*to = *from
-	to.Labels, to.Annotations = maps.Clone(from.Labels), maps.Clone(from.Annotations)
 }
 
 // head appends a result up to its metadata.
@@ -135,27 +104,6 @@ func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from,
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }
 
-// run calls the functions of two versions.
-func (c *conversion) run(o runtime.Object, from, to *version) (runtime.Object, error) {
-	var err error
-	if from.ToHub != nil {
-		if o, err = c.call1(from.ToHub, o, from, c.hub); err != nil {
-			return nil, err
-		}
-	}
-	if from.ToHub != nil && to.FromHub != nil { // the argument of a function is its own
-		if own := ownCopy(o); own != nil {
-			o = own
-		}
-	}
-	if to.FromHub != nil {
-		if o, err = c.call1(to.FromHub, o, c.hub, to); err != nil {
-			return nil, err
-		}
-	}
-	return o, nil
-}
-
 func decoded(text []byte, v *version) (runtime.Object, error) {
 	var o runtime.Object
 	if v.isTree() {
@@ -169,8 +117,13 @@ func decoded(text []byte, v *version) (runtime.Object, error) {
 	return o, nil
 }
 
-// call1 calls one function and checks its result. A panic is an error.
-func (c *conversion) call1(f Func, o runtime.Object, from, to *version) (result runtime.Object, err error) {
+// run calls the function that leads from a spoke to the hub, or from the hub to a spoke, and checks its result. A panic is
+// an error.
+func (c *conversion) run(o runtime.Object, from, to *version) (result runtime.Object, err error) {
+	f := to.FromHub
+	if from.ToHub != nil {
+		f = from.ToHub
+	}
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -8,23 +8,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// canMend reports whether the Go types can have lost something of a text that mend gives back.
-func canMend(text []byte, from, to *version) bool {
-	if from.isTree() {
-		return to.isTree() && holdsOddNumber(text)
-	}
-	return !from.known.All(text, ours...)
-}
-
-// mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
-// and the form of numbers between two trees. The text is that of the source. It returns false if nothing can be lost.
+// mend gives a converted object the members that the source's type does not know. The text is that of the source. It
+// returns false if nothing can be lost.
 func mend(text []byte, source, result *tree, from, to *version) bool {
-	if !canMend(text, from, to) {
+	if from.isTree() || from.known.All(text, ours...) {
 		return false
-	}
-	if from.isTree() {
-		keepNumbers(source, result)
-		return true
 	}
 	c := carrier{free: to.isTree()}
 	c.object(source, result, from.known, to.known, ours)
