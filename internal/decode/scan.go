@@ -86,12 +86,3 @@ func (d *decoder) countItems(i int) (n int) {
 	}
 	return n
 }
-
-// plainText reads a string without keeping it. It copies only a string with escapes.
-func (d *decoder) plainText(i int) (text []byte, end int) {
-	text, plain, end := jsontext.Text(d.raw, i)
-	if !plain && end >= 0 {
-		text = []byte(jsontext.Unquote(text))
-	}
-	return text, end
-}
