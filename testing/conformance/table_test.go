@@ -15,8 +15,8 @@ import (
 )
 
 // scenarios is how many there are: S1 to S22 are the project's end-to-end suite of admission webhooks, S23 to S34 its
-// integration tests, S35 and S36 its end-to-end suite of conversion webhooks. S37 is ours.
-const scenarios = 37
+// integration tests, S35 and S36 its end-to-end suite of conversion webhooks. S37 and S38 are ours.
+const scenarios = 38
 
 // notRun holds the reason why a scenario has no spec here.
 var notRun = map[string]string{}
