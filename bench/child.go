@@ -99,6 +99,25 @@ func childMux() (*http.ServeMux, error) {
 			}
 		}
 	}
+	for i, p := range converters() {
+		for _, containers := range jobSizes {
+			path := converterPath(i)
+			if p.name == nameFloor {
+				path += fmt.Sprint("/", containers)
+			} else if containers != jobSizes[0] {
+				continue
+			}
+			rev, err := conversionOf(newJob(containers))
+			if err != nil {
+				return nil, err
+			}
+			h, err := p.handler(spec{review: rev})
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			mux.Handle(path+conversionPath, http.StripPrefix(path, h))
+		}
+	}
 	steps := smallSteps(chainLength)
 	for _, p := range peersNamed(nameOurs, nameDefaulter) {
 		for i := range steps {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,10 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/conversion"
 )
 
-const (
-	jobKind    = "NightlyJob"
-	listLength = 500
-)
+const jobKind = "NightlyJob"
 
 var (
 	spokeVersion = schema.GroupVersion{Group: "bench.example.org", Version: "v1alpha1"}
@@ -89,11 +87,14 @@ func (j *spokeJob) ConvertFrom(from conversion.Hub) error {
 	return nil
 }
 
-// newJob returns an object of about 2 KB, of which a fourth is managedFields.
-func newJob(i int) *spokeJob {
+// jobSizes are numbers of containers, for objects of about 2 and 22 KB.
+var jobSizes = []int{1, 26}
+
+// newJob returns an object of about 2 KB, of which a fourth is managedFields, or a larger one with more containers.
+func newJob(containers int) *spokeJob {
 	j := &spokeJob{TypeMeta: metav1.TypeMeta{APIVersion: spokeVersion.String(), Kind: jobKind}}
 	j.ObjectMeta = metav1.ObjectMeta{
-		Name: fmt.Sprintf("job-%d", i), Namespace: "bench", UID: "6f1c1bb5-0000-4000-8000-0123456789ab", ResourceVersion: "123456", Generation: 2,
+		Name: "job", Namespace: "bench", UID: "6f1c1bb5-0000-4000-8000-0123456789ab", ResourceVersion: "123456", Generation: 2,
 		CreationTimestamp: metav1.Unix(1700000000, 0),
 		Labels:            map[string]string{"app.kubernetes.io/name": "nightly", "app.kubernetes.io/part-of": "bench"},
 		Annotations:       map[string]string{"bench.example.org/owner": "team"},
@@ -101,7 +102,7 @@ func newJob(i int) *spokeJob {
 			Manager: "kubectl-client-side-apply", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: spokeVersion.String(), FieldsType: "FieldsV1",
 			Time: &metav1.Time{Time: metav1.Unix(1700000000, 0).Time},
 			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{".":{},"f:bench.example.org/owner":{}},"f:labels":{".":{},"f:app.kubernetes.io/name":{},` +
-				`"f:app.kubernetes.io/part-of":{}}},"f:spec":{".":{},"f:schedule":{},"f:limit":{},"f:template":{".":{},"f:containers":{},"f:restartPolicy":{},"f:volumes":{}}}}`),
+				`"f:app.kubernetes.io/part-of":{}}},"f:spec":{".":{},"f:limit":{},"f:schedule":{},"f:template":{".":{},"f:containers":{},"f:restartPolicy":{},"f:volumes":{}}}}`),
 		}},
 	}
 	c := corev1.Container{Name: "main", Image: "registry.example.org/images/app:1.2.3", Args: []string{"--verbose", "--retries=3"}}
@@ -111,39 +112,34 @@ func newJob(i int) *spokeJob {
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	j.Spec = spokeSpec{Schedule: "5 4", Limit: 10, Template: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyOnFailure,
-		Containers:    []corev1.Container{c},
+		Containers:    slices.Repeat([]corev1.Container{c}, containers),
 		Volumes:       []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}}
 	return j
 }
 
-// conversionReview returns the request for a list of objects in the hub's version.
-func conversionReview() (*review, error) {
-	list := make([]*spokeJob, listLength)
-	for i := range list {
-		list[i] = newJob(i)
+// conversionOf returns the request for an object in the hub's version, as an API server writes it: sorted.
+func conversionOf(j *spokeJob) (*review, error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(j)
+	if err != nil {
+		return nil, err
 	}
-	return conversionOf(list...)
-}
-
-func conversionOf(list ...*spokeJob) (*review, error) {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
 	rev := apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
-		Request:  &apiextensionsv1.ConversionRequest{UID: "705ab4f5-6393-11e8-b7cc-42010a800002", DesiredAPIVersion: hubVersion.String()},
-	}
-	for _, j := range list {
-		text, err := json.Marshal(j)
-		if err != nil {
-			return nil, err
-		}
-		rev.Request.Objects = append(rev.Request.Objects, runtime.RawExtension{Raw: text})
+		Request: &apiextensionsv1.ConversionRequest{
+			UID: "705ab4f5-6393-11e8-b7cc-42010a800002", DesiredAPIVersion: hubVersion.String(), Objects: []runtime.RawExtension{{Raw: text}},
+		},
 	}
 	body, err := json.Marshal(rev)
-	return &review{name: "list", uid: string(rev.Request.UID), body: body}, err
+	return &review{name: "job", uid: string(rev.Request.UID), body: body}, err
 }
 
-// checkConversion returns an error unless an answer holds every object of conversionReview, converted as its type does.
-func checkConversion(answer []byte, uid string) error {
+// checkConversion returns an error unless an answer holds a job, converted as its type does.
+func checkConversion(answer []byte, uid string, job *spokeJob) error {
 	var rev apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(answer, &rev); err != nil {
 		return err
@@ -155,21 +151,19 @@ func checkConversion(answer []byte, uid string) error {
 		return fmt.Errorf("the answer is to %q", rev.Response.UID)
 	case rev.Response.Result.Status != metav1.StatusSuccess:
 		return fmt.Errorf("the answer is %s", rev.Response.Result.Message)
-	case len(rev.Response.ConvertedObjects) != listLength:
-		return fmt.Errorf("the answer has %d objects instead of %d", len(rev.Response.ConvertedObjects), listLength)
+	case len(rev.Response.ConvertedObjects) != 1:
+		return fmt.Errorf("the answer has %d objects", len(rev.Response.ConvertedObjects))
 	}
-	for i, raw := range rev.Response.ConvertedObjects {
-		want, got := &hubJob{}, &hubJob{}
-		if err := newJob(i).ConvertTo(want); err != nil {
-			return err
-		}
-		want.TypeMeta = metav1.TypeMeta{APIVersion: hubVersion.String(), Kind: jobKind}
-		if err := json.Unmarshal(raw.Raw, got); err != nil {
-			return err
-		}
-		if a, b := asText(want), asText(got); a != b {
-			return fmt.Errorf("object %d is %s instead of %s", i, b, a)
-		}
+	want, got := &hubJob{}, &hubJob{}
+	if err := job.ConvertTo(want); err != nil {
+		return err
+	}
+	want.TypeMeta = metav1.TypeMeta{APIVersion: hubVersion.String(), Kind: jobKind}
+	if err := json.Unmarshal(rev.Response.ConvertedObjects[0].Raw, got); err != nil {
+		return err
+	}
+	if a, b := asText(want), asText(got); a != b {
+		return fmt.Errorf("the object is %s instead of %s", b, a)
 	}
 	return nil
 }

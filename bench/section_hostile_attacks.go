@@ -60,7 +60,7 @@ func attacks() []attack {
 			return nil
 		}},
 		{name: "sixty conversions of 293 KB", run: func(ctx context.Context, c *child) error {
-			large := newJob(0)
+			large := newJob(1)
 			for range 7 {
 				large.Spec.Template.Containers[0].Env = append(large.Spec.Template.Containers[0].Env, large.Spec.Template.Containers[0].Env...)
 			}
@@ -73,7 +73,7 @@ func attacks() []attack {
 			return nil
 		}},
 		{name: "a hundred conversions that hang", run: func(ctx context.Context, c *child) error {
-			rev, err := conversionOf(newJob(0))
+			rev, err := conversionOf(newJob(1))
 			if err != nil {
 				return err
 			}
