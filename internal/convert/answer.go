@@ -19,8 +19,8 @@ import (
 // no reference to the review. The only error is a *Refusal, for a request that is no ConversionReview or that
 // another replica answers. If an object cannot be converted, the answer says so.
 //
-// Objects are converted one after the other on a goroutine of their own. Only one of them is decoded at a time. The
-// context is checked between conversions, so Answer can return late if a conversion ignores it.
+// Objects are converted one after the other, and only one of them is decoded at a time. The context is checked between
+// conversions, so Answer can return late if a conversion ignores it. A conversion that ends its goroutine ends Answer's.
 func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	return k.AnswerWithin(ctx, body, nil)
 }
@@ -48,7 +48,13 @@ func (k *Kind) AnswerWithin(ctx context.Context, body []byte, room Room) ([]byte
 	if c.to == nil && k.elsewhere(rev.desired) {
 		return nil, k.askAnother(rev.desired)
 	}
-	return c.text(len(body)), nil
+	if c.to == nil {
+		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())), nil
+	}
+	if err := c.objects(len(body)); err != nil {
+		return c.failure(err), nil
+	}
+	return c.answer, nil
 }
 
 // elsewhere reports whether another replica converts the version.
@@ -59,14 +65,6 @@ func (k *Kind) elsewhere(apiVersion string) bool {
 
 func (k *Kind) askAnother(apiVersion string) error {
 	return &Refusal{Status: http.StatusServiceUnavailable, Reason: fmt.Sprintf("%s is converted by another version of the program; %s", apiVersion, k.converts())}
-}
-
-// text returns the whole answer.
-func (c *call) text(size int) []byte {
-	if c.to == nil {
-		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", c.review.desired, c.converts()))
-	}
-	return c.isolated(size)
 }
 
 // call is the answering of one review.
@@ -81,28 +79,6 @@ type call struct {
 	at      int // index of the object that is being converted
 	answer  []byte
 	scratch []byte // of the current object
-	err     error
-	done    bool // unless the goroutine has ended early
-}
-
-// isolated converts all objects on another goroutine, so that a conversion that ends its goroutine does not end the
-// caller's.
-func (c *call) isolated(size int) []byte {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.err = c.objects(size)
-		c.done = true
-	}()
-	<-ended
-	if !c.done {
-		c.panicked(nil, nil)
-		c.err = c.failed(errors.New("the conversion ended its goroutine (runtime.Goexit); return an error instead"))
-	}
-	if c.err != nil {
-		return c.failure(c.err)
-	}
-	return c.answer
 }
 
 // objects writes the whole answer.

@@ -4,7 +4,6 @@ package convert_test
 
 import (
 	"context"
-	"runtime"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -164,7 +163,6 @@ var _ = Describe("A conversion", func() {
 			var j *Job
 			return nil, alphaError(j.Name)
 		}, "nil pointer", 1),
-		Entry("with runtime.Goexit", func(context.Context, kruntime.Object) (kruntime.Object, error) { runtime.Goexit(); return nil, nil }, "runtime.Goexit", 1),
 		Entry("with no object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, nil }, "returned no object", 0),
 		Entry("with a nil object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return (*Job)(nil), nil }, "returned no object", 0),
 		Entry("with an object of another type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &Alpha{}, nil }, "it returned a *convert_test.Alpha; return a *convert_test.Job", 0),

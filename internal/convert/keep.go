@@ -133,9 +133,9 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 		return nil, fmt.Errorf("it cannot be written as %s: %w", from.Name, err)
 	}
 	whole := jsontext.TreeOf(append(members, '}'))
-	if whole.IsObject() && !from.known.All(text, ours...) {
+	if whole.IsObject() && !from.known().All(text, ours...) {
 		c := carrier{exact: true}
-		c.object(source, whole, from.known, from.known, ours)
+		c.object(source, whole, from.known(), from.known(), ours)
 	}
 	if m := source.Member("metadata"); m != nil {
 		whole.Set("metadata", m)

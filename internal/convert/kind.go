@@ -75,7 +75,7 @@ type Observer interface {
 	Converted(from, to string)
 	// Failed is called for the object that fails an answer. Its versions are empty if they are not known.
 	Failed(from, to string, err error)
-	// Panicked is called before Failed if the conversion panicked. It gets a nil value for runtime.Goexit.
+	// Panicked is called before Failed if the conversion panicked.
 	Panicked(from, to string, value any, stack []byte)
 	// Ignored is called for annotations of an object that are not applied, once for all of them.
 	Ignored(from, to string, reason error)
@@ -89,7 +89,6 @@ type version struct {
 	apiVersion string
 	gv         schema.GroupVersion
 	typ        reflect.Type // of its objects; nil for trees
-	known      decode.Known // by its type
 }
 
 // versions returns the versions, and the hub.
@@ -108,10 +107,18 @@ func (k *Kind) versions() (all []version, hub *version) {
 		}
 		sample := v.New()
 		if _, tree := sample.(*unstructured.Unstructured); !tree {
-			v.typ, v.known = reflect.TypeOf(sample), decode.KnownTo(sample)
+			v.typ = reflect.TypeOf(sample)
 		}
 	}
 	return all, hub
+}
+
+// known returns what its type knows.
+func (v *version) known() decode.Known {
+	if v.isTree() {
+		return decode.Known{}
+	}
+	return decode.KnownTo(v.New())
 }
 
 // isTree reports whether the objects of the version are *unstructured.Unstructured.

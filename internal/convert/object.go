@@ -56,7 +56,7 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 // back, or nil if there is none, and the error of that.
 func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, back []byte, err error) {
 	if c.Forget {
-		return o.from.isTree() || o.from.known.All(o.text, ours...), nil, nil
+		return o.from.isTree() || o.from.known().All(o.text, ours...), nil, nil
 	}
 	again, err := decoded(text, c.to)
 	if err != nil {

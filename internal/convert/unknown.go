@@ -11,11 +11,11 @@ import (
 // mend gives a converted object the members that the source's type does not know. The text is that of the source. It
 // returns false if nothing can be lost.
 func mend(text []byte, source, result *tree, from, to *version) bool {
-	if from.isTree() || from.known.All(text, ours...) {
+	if from.isTree() || from.known().All(text, ours...) {
 		return false
 	}
 	c := carrier{free: to.isTree()}
-	c.object(source, result, from.known, to.known, ours)
+	c.object(source, result, from.known(), to.known(), ours)
 	return true
 }
 
