@@ -35,13 +35,20 @@ type RoundTripOptions struct {
 	Seed    uint64
 
 	// Fill holds functions of sigs.k8s.io/randfill, func(*T, randfill.Continue), each of which fills values of one
-	// type. Give one for each type of which the schema of the CustomResourceDefinition refuses some values. A function
-	// for unstructured.Unstructured gets a copy of a sample, and changes it.
+	// type. Give one for each type of which only some values make sense. A function for unstructured.Unstructured gets a
+	// copy of a sample, and changes it.
 	Fill []any
 
 	// Samples are objects of any version, in the forms that Request allows. They are converted before the random ones.
-	// An unstructured version needs them: its random objects are samples with parts left out or changed.
+	// An unstructured version needs them, or a definition: its random objects are samples with parts left out or changed.
 	Samples []any
+
+	// Definitions are the CustomResourceDefinitions of Conversions, in the forms that Request allows: as a Go value, or
+	// as JSON or YAML in a []byte or string. With them, only objects count that an API server would store. Random values
+	// that the schema of their version refuses are replaced by others, defaults are set, and unknown members go, also
+	// after a conversion. What is refused nevertheless, for example by a rule of CEL, is left out. The check fails if
+	// less than a tenth of the random objects of a version remains, and if a sample is refused.
+	Definitions []any
 }
 
 // CheckRoundTrip fails if an object is not the same after a Conversion to another version and back. It converts random
@@ -77,15 +84,19 @@ func (h *Harness) roundTrip(options []func(*RoundTripOptions)) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	definitions, err := h.definitions(o.Definitions)
+	if err != nil {
+		return nil, err
+	}
 	var losses []string
 	for _, c := range h.conversions {
-		versions, err := h.roundTripVersions(c, samples)
+		versions, err := h.roundTripVersions(c, samples, definitions[c.CRD])
 		if err != nil {
 			return nil, err
 		}
 		for _, spoke := range versions[1:] {
 			for _, way := range [][2]roundTripVersion{{versions[0], spoke}, {spoke, versions[0]}} {
-				t := &roundTrip{conversion: c, filler: filler, from: way[0], to: way[1].kind, lost: map[string]bool{}}
+				t := &roundTrip{conversion: c, filler: filler, from: way[0], to: way[1], lost: map[string]bool{}}
 				if err := t.check(o.Objects); err != nil {
 					return nil, err
 				}
@@ -125,38 +136,52 @@ type roundTrip struct {
 	conversion
 	filler *roundTripFiller
 	from   roundTripVersion
-	to     schema.GroupVersionKind
+	to     roundTripVersion
 	lost   map[string]bool // paths that the functions lose
+	pruned string          // what the last failure has dropped from converted objects
 }
 
 // way is the round trip in the words of messages.
 func (t *roundTrip) way() string {
 	from := t.from.kind
-	return fmt.Sprintf("%s %s -> %s -> %s", from.Kind, from.Version, t.to.Version, from.Version)
+	return fmt.Sprintf("%s %s -> %s -> %s", from.Kind, from.Version, t.to.kind.Version, from.Version)
 }
 
 // check converts the samples and the random objects.
-func (t *roundTrip) check(count int) error {
-	count += len(t.from.samples)
+func (t *roundTrip) check(random int) error {
+	var refused refusals
+	count := random + len(t.from.samples)
 	for start := 0; start < count; start += roundTripBatch {
-		batch := make([]apiserver.Document, 0, roundTripBatch)
+		var batch []apiserver.Document
+		var indexes []int
 		for i := start; i < min(start+roundTripBatch, count); i++ {
 			d, err := t.filler.object(t.from, i)
 			if err != nil {
 				return err
 			}
-			batch = append(batch, d)
+			d, errs := t.from.admit(d)
+			switch {
+			case len(errs) == 0:
+				batch, indexes = append(batch, d), append(indexes, i)
+			case i < len(t.from.samples):
+				return fmt.Errorf("eirinixtest: the schema of %s refuses sample %d of its version in RoundTripOptions.Samples: %w; change the sample", t.from.kind, i+1, errs.ToAggregate())
+			default:
+				refused.add(errs)
+			}
 		}
 		if t.failure(batch) == nil {
 			continue
 		}
 		for i, d := range batch {
 			if f := t.failure([]apiserver.Document{d}); f != nil {
-				return t.violation(start+i, d, f)
+				return t.violation(indexes[i], d, f)
 			}
 		}
 		return fmt.Errorf("eirinixtest: %s fails for objects %d to %d together, and for none of them alone: %w; the functions depend on earlier calls, so keep no state in them",
-			t.way(), start, start+len(batch)-1, t.failure(batch).error())
+			t.way(), start, indexes[len(indexes)-1], t.failure(batch).error())
+	}
+	if 10*(random-refused.objects) < random {
+		return t.tooFew(random, &refused)
 	}
 	return nil
 }
@@ -166,6 +191,7 @@ type roundTripFailure struct {
 	err       error        // of the conversion
 	changed   []difference // after the round trip
 	different []difference // between the first round trip and the second
+	pruned    string       // what no schema has, although a conversion wrote it
 }
 
 func (f *roundTripFailure) error() error {
@@ -180,6 +206,7 @@ func (f *roundTripFailure) error() error {
 
 // failure returns the first failure among the objects, or nil. It records what the functions lose.
 func (t *roundTrip) failure(objects []apiserver.Document) *roundTripFailure {
+	t.pruned = ""
 	there, back, err := t.thereAndBack(objects)
 	if err != nil {
 		return &roundTripFailure{err: err}
@@ -192,7 +219,7 @@ func (t *roundTrip) failure(objects []apiserver.Document) *roundTripFailure {
 			t.record(changed)
 			again = append(again, back[i])
 		case len(changed) > 0:
-			return &roundTripFailure{changed: changed}
+			return &roundTripFailure{changed: changed, pruned: t.pruned}
 		}
 		if d, found := withoutNote(there[i]); found && !t.Lossy {
 			noted, notedFrom = append(noted, d), append(notedFrom, objects[i])
@@ -210,7 +237,7 @@ func (t *roundTrip) failure(objects []apiserver.Document) *roundTripFailure {
 	}
 	for i := range again {
 		if different := t.from.differences(again[i], second[i]); len(different) > 0 {
-			return &roundTripFailure{different: different}
+			return &roundTripFailure{different: different, pruned: t.pruned}
 		}
 	}
 	return nil
@@ -220,11 +247,26 @@ func (t *roundTrip) thereAndBack(objects []apiserver.Document) (there, back []ap
 	if len(objects) == 0 {
 		return nil, nil, nil
 	}
-	if there, err = t.convert(t.to, objects); err != nil {
+	if there, err = t.convertTo(t.to, objects); err != nil {
 		return nil, nil, err
 	}
-	back, err = t.convert(t.from.kind, there)
+	back, err = t.convertTo(t.from, there)
 	return there, back, err
+}
+
+// convertTo converts to a version of the Conversion, and removes what the schema of that does not have.
+func (t *roundTrip) convertTo(v roundTripVersion, objects []apiserver.Document) ([]apiserver.Document, error) {
+	all, err := t.convert(v.kind, objects)
+	for i := range all {
+		var paths []string
+		if all[i], paths = v.prune(all[i]); len(paths) > 0 {
+			t.pruned = fmt.Sprintf("the schema of %s has no %s", v.kind.Version, strings.Join(paths, ", "))
+		}
+		if v.kind == t.from.kind {
+			all[i] = v.withDefaults(all[i])
+		}
+	}
+	return all, err
 }
 
 // compareWithoutNotes records what is lost if the annotation of the library does not restore it.
@@ -232,7 +274,7 @@ func (t *roundTrip) compareWithoutNotes(objects, there []apiserver.Document) err
 	if len(objects) == 0 {
 		return nil
 	}
-	back, err := t.convert(t.from.kind, there)
+	back, err := t.convertTo(t.from, there)
 	if err != nil {
 		return err
 	}

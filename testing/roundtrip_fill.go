@@ -32,6 +32,7 @@ type roundTripVersion struct {
 	kind    schema.GroupVersionKind
 	typ     reflect.Type // the Go type; nil for unstructured objects
 	samples []apiserver.Document
+	schema  *roundTripSchema // nil without a definition
 }
 
 // samples reads the samples.
@@ -52,9 +53,12 @@ func (h *Harness) samples(given []any) ([]apiserver.Document, error) {
 
 // roundTripVersions returns the versions of a Conversion, the Hub first. All have the kind that the Go types or the
 // samples name.
-func (h *Harness) roundTripVersions(c conversion, samples []apiserver.Document) ([]roundTripVersion, error) {
+func (h *Harness) roundTripVersions(c conversion, samples []apiserver.Document, crd *apiextensionsv1.CustomResourceDefinition) ([]roundTripVersion, error) {
 	versions := make([]roundTripVersion, len(c.Versions))
 	kind, group := "", c.CRD[strings.IndexByte(c.CRD, '.')+1:]
+	if crd != nil {
+		kind = crd.Spec.Names.Kind
+	}
 	for _, object := range c.Versions {
 		if k := object.GetObjectKind().GroupVersionKind().Kind; kind == "" {
 			kind = k
@@ -74,8 +78,14 @@ func (h *Harness) roundTripVersions(c conversion, samples []apiserver.Document) 
 				v.samples, kind = append(v.samples, d), d.Kind.Kind
 			}
 		}
-		if v.typ == nil && len(v.samples) == 0 {
-			return nil, fmt.Errorf("eirinixtest: there is nothing to make objects of %s of %s from, because the version has no Go type; give objects of it in RoundTripOptions.Samples", v.kind.GroupVersion(), c.CRD)
+		if crd != nil {
+			var err error
+			if v.schema, err = newRoundTripSchema(crd, v.kind.Version); err != nil {
+				return nil, err
+			}
+		}
+		if v.typ == nil && len(v.samples) == 0 && crd == nil {
+			return nil, fmt.Errorf("eirinixtest: there is nothing to make objects of %s of %s from, because the version has no Go type; give objects of it in RoundTripOptions.Samples, or the definition in RoundTripOptions.Definitions", v.kind.GroupVersion(), c.CRD)
 		}
 	}
 	for i := range versions {
@@ -182,14 +192,24 @@ func (f *roundTripFiller) object(v roundTripVersion, index int) (apiserver.Docum
 	}
 	index -= len(v.samples)
 	f.source.PCG.Seed(f.RoundTripOptions.Seed, uint64(index)) //nolint:gosec // an index is not negative
-	if v.typ == nil {
-		return f.varied(v.samples[index%len(v.samples)])
+	var d apiserver.Document
+	var err error
+	switch {
+	case v.typ != nil:
+		if d, err = f.filled(v, index); err != nil {
+			err = fmt.Errorf("eirinixtest: a random object of %s cannot be made: %w; give a function in RoundTripOptions.Fill for the type that the error names, func(*T, randfill.Continue)", v.kind, err)
+		}
+	case len(v.samples) > 0:
+		d, err = f.varied(v.samples[index%len(v.samples)])
+	default:
+		raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"object-%d","namespace":"default"}}`, v.kind.GroupVersion(), v.kind.Kind, index)
+		d, err = f.varied(apiserver.NewDocument(v.kind, []byte(raw)))
 	}
-	d, err := f.filled(v, index)
-	if err != nil {
-		return d, fmt.Errorf("eirinixtest: a random object of %s cannot be made: %w; give a function in RoundTripOptions.Fill for the type that the error names, func(*T, randfill.Continue)", v.kind, err)
+	if err != nil || v.schema == nil {
+		return d, err
 	}
-	return d, nil
+	fit := fitter{rand.New(f.source), v.typ == nil && !f.changesTree} //nolint:gosec // a test wants the same every time
+	return d.With(func(u *unstructured.Unstructured) { fit.fit(v.schema.Structural, u.Object) }), nil
 }
 
 // filled returns a random object of the Go type.

@@ -155,7 +155,7 @@ func (f *roundTripFailure) same(other *roundTripFailure) bool {
 	case f.err != nil || other.err != nil:
 		return f.err != nil && other.err != nil && f.err.Error() == other.err.Error()
 	}
-	return len(f.changed) > 0 == (len(other.changed) > 0)
+	return len(f.changed) > 0 == (len(other.changed) > 0) && f.pruned == other.pruned
 }
 
 // shrink returns the smallest object found that fails for the same reason.
@@ -169,7 +169,10 @@ func (t *roundTrip) shrink(d apiserver.Document, f *roundTripFailure) (apiserver
 			if tries--; tries < 0 {
 				break
 			}
-			candidate := d.With(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) })
+			candidate, refused := t.from.admit(d.With(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) }))
+			if len(refused) > 0 || bytes.Equal(candidate.Raw, d.Raw) {
+				continue // it has the default again
+			}
 			if again := t.failure([]apiserver.Document{candidate}); f.same(again) {
 				smaller, f = candidate, again
 				break
@@ -203,7 +206,7 @@ func (t *roundTrip) violation(index int, d apiserver.Document, f *roundTripFailu
 	switch {
 	case f.err != nil:
 		v.what = fmt.Sprintf("%s fails: %v", t.way(), f.err)
-		v.remedy = remedyOf(f.err)
+		v.remedy = t.remedyOf(f.err)
 	case len(f.changed) > 0:
 		v.what = fmt.Sprintf("%s changes %s", t.way(), pathsOf(f.changed))
 		v.proof = valuesOf(f.changed) + v.proof
@@ -211,20 +214,41 @@ func (t *roundTrip) violation(index int, d apiserver.Document, f *roundTripFailu
 	default:
 		v.what = fmt.Sprintf("a second round trip %s changes %s again", t.way(), pathsOf(f.different))
 		v.proof = valuesOf(f.different) + v.proof
-		v.remedy = "convert a result back to what it was made of: values that grow or move with each conversion pile up in the stored object."
+		v.remedy = "convert a result back to what it was made of: values that grow or move with each conversion pile up in the stored object." + t.orRefused()
+	}
+	if f.pruned != "" {
+		v.remedy = f.pruned + ", so that the API server drops what the conversion writes there: add it to the definition, or write it elsewhere."
 	}
 	return v
 }
 
+// orRefused says what to do if the API server never stores such an object.
+func (t *roundTrip) orRefused() string {
+	if t.from.schema != nil {
+		return " Or refuse such objects: the schema in RoundTripOptions.Definitions allows this one."
+	}
+	return " If the schema refuses such an object, give the definition in RoundTripOptions.Definitions, or valid values in RoundTripOptions.Fill."
+}
+
+// tooFew reports that the schema refuses almost all objects.
+func (t *roundTrip) tooFew(random int, refused *refusals) error {
+	fill := "func(u *unstructured.Unstructured, c randfill.Continue) { /* set valid values in u.Object */ }"
+	if t.from.typ != nil {
+		fill = fmt.Sprintf("func(v *%s, c randfill.Continue) { c.FillNoCustom(v); /* set valid values in v */ }", t.from.typ)
+	}
+	return fmt.Errorf("eirinixtest: the schema of %s refuses %d of %d random objects, so that too few are left to check. The most frequent reasons:%s\nWhat to change: fill these places with valid values, or give more valid samples. In the options of CheckRoundTrip:\n  o.Fill = append(o.Fill, %s)",
+		t.from.kind, refused.objects, random, refused, fill)
+}
+
 // remedyOf returns the remedy for an error of a conversion.
-func remedyOf(err error) string {
+func (t *roundTrip) remedyOf(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "panicked"):
-		return "ask before you use: pointers and maps may be nil, and lists may be empty, because objects that were stored before today's schema are converted too."
+		return "ask before you use: pointers and maps may be nil, and lists may be empty, because objects that were stored before today's schema are converted too." + t.orRefused()
 	case strings.Contains(text, "it changed metadata."):
 		return "copy ObjectMeta as a whole, and change no more of it than labels and annotations: the API server refuses the rest."
 	case strings.Contains(text, "cannot be read as"):
 		return "give samples that the Go type can read."
 	}
-	return "convert what there is, with a lossy result in place of an error, since one object that fails makes every list of its kind fail. If the schema refuses such objects, fill the type with valid values in RoundTripOptions.Fill."
+	return "convert what there is, with a lossy result in place of an error, since one object that fails makes every list of its kind fail." + t.orRefused()
 }
