@@ -40,14 +40,15 @@ type RoundTripOptions struct {
 	Fill []any
 
 	// Samples are objects of any version, in the forms that Request allows. They are converted before the random ones.
-	// An unstructured version needs them, or a definition: its random objects are samples with parts left out or changed.
+	// An unstructured version needs them, or a definition: its random objects are samples with parts left out or changed,
+	// and with members added that the schema has.
 	Samples []any
 
 	// Definitions are the CustomResourceDefinitions of Conversions, in the forms that Request allows: as a Go value, or
-	// as JSON or YAML in a []byte or string. With them, only objects count that an API server would store. Random values
-	// that the schema of their version refuses are replaced by others, defaults are set, and unknown members go, also
-	// after a conversion. What is refused nevertheless, for example by a rule of CEL, is left out. The check fails if
-	// less than a tenth of the random objects of a version remains, and if a sample is refused.
+	// as JSON or YAML in a []byte or string. With one, only objects count that the schema of their version allows. Random
+	// values that it refuses are replaced by others. Defaults are set, and unknown members go, also after a conversion.
+	// Objects that are refused nevertheless, for example by a rule of CEL, are left out, and the test's log says why. The
+	// check fails if less than a tenth of the random objects of a version remains, and if a sample is refused.
 	Definitions []any
 }
 
@@ -100,6 +101,9 @@ func (h *Harness) roundTrip(options []func(*RoundTripOptions)) ([]string, error)
 				if err := t.check(o.Objects); err != nil {
 					return nil, err
 				}
+				if t.refused.objects > 0 {
+					h.t.Logf("eirinixtest: %s was checked without %d of %d random objects, which the schema refuses:%s", t.way(), t.refused.objects, o.Objects, &t.refused)
+				}
 				losses = append(losses, t.losses()...)
 			}
 		}
@@ -139,6 +143,8 @@ type roundTrip struct {
 	to     roundTripVersion
 	lost   map[string]bool // paths that the functions lose
 	pruned string          // what the last failure has dropped from converted objects
+
+	refused refusals // of random objects
 }
 
 // way is the round trip in the words of messages.
@@ -149,7 +155,6 @@ func (t *roundTrip) way() string {
 
 // check converts the samples and the random objects.
 func (t *roundTrip) check(random int) error {
-	var refused refusals
 	count := random + len(t.from.samples)
 	for start := 0; start < count; start += roundTripBatch {
 		var batch []apiserver.Document
@@ -166,7 +171,7 @@ func (t *roundTrip) check(random int) error {
 			case i < len(t.from.samples):
 				return fmt.Errorf("eirinixtest: the schema of %s refuses sample %d of its version in RoundTripOptions.Samples: %w; change the sample", t.from.kind, i+1, errs.ToAggregate())
 			default:
-				refused.add(errs)
+				t.refused.add(errs)
 			}
 		}
 		if t.failure(batch) == nil {
@@ -178,10 +183,10 @@ func (t *roundTrip) check(random int) error {
 			}
 		}
 		return fmt.Errorf("eirinixtest: %s fails for objects %d to %d together, and for none of them alone: %w; the functions depend on earlier calls, so keep no state in them",
-			t.way(), start, indexes[len(indexes)-1], t.failure(batch).error())
+			t.way(), indexes[0], indexes[len(indexes)-1], t.failure(batch).error())
 	}
-	if 10*(random-refused.objects) < random {
-		return t.tooFew(random, &refused)
+	if 10*(random-t.refused.objects) < random {
+		return t.tooFew(random)
 	}
 	return nil
 }

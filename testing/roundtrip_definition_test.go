@@ -168,6 +168,13 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 		Expect(failure).To(BeEmpty())
 	})
 
+	It("makes no empty values that the Go type leaves out", func() {
+		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{
+			mounts: "{type: array, items: {type: object, properties: {path: {type: string}, note: {type: string, pattern: '^x?$'}}}}",
+		}, "")))
+		Expect(failure).To(BeEmpty())
+	})
+
 	It("sets defaults", func() {
 		_, failure := checked(refuses(func(_ int64, class *string, _ []Mount) bool { return class == nil }).conversion(),
 			with(diskDefinition(diskMembers{class: "{type: string, default: slow}"}, "")))
@@ -207,6 +214,18 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 				func(v *OldDisk, c randfill.Continue) { c.FillNoCustom(v); v.Gibibytes = 7 })
 		})
 		Expect(failure).To(BeEmpty())
+	})
+
+	It("logs what it has left out", func() {
+		var log []string
+		Expect(failureOf(func(t *fakeTest) {
+			eirinixtest.NewHarness(t, disks{}.conversion()).CheckRoundTrip(fewer,
+				with(diskDefinition(diskMembers{}, `, x-kubernetes-validations: [{rule: "!has(self.class)", message: no class}]`)))
+			log = t.log
+		})).To(BeEmpty())
+		Expect(log).To(ContainElements(
+			MatchRegexp(`^eirinixtest: Disk v1 -> v2 -> v1 was checked without \d+ of 500 random objects, which the schema refuses:\n  the object \(\d+ objects\): .*no class$`),
+			MatchRegexp(`^eirinixtest: Disk v2 -> v1 -> v2 was checked without \d+ of 500 random objects, which the schema refuses:\n  spec \(\d+ objects\): .*no class$`)))
 	})
 
 	It("names the paths of refusals without indexes, the most frequent first", func() {

@@ -209,7 +209,23 @@ func (f *roundTripFiller) object(v roundTripVersion, index int) (apiserver.Docum
 		return d, err
 	}
 	fit := fitter{rand.New(f.source), v.typ == nil && !f.changesTree} //nolint:gosec // a test wants the same every time
-	return d.With(func(u *unstructured.Unstructured) { fit.fit(v.schema.Structural, u.Object) }), nil
+	d = d.With(func(u *unstructured.Unstructured) { fit.fit(v.schema.Structural, u.Object) })
+	if v.typ != nil {
+		if held, err := v.held(d.Raw); err == nil { // else the conversion says that the schema allows too much
+			return held, nil
+		}
+	}
+	return d, nil
+}
+
+// held returns what the Go type holds of an object. It leaves out empty members, for example.
+func (v roundTripVersion) held(raw []byte) (apiserver.Document, error) {
+	object := reflect.New(v.typ).Interface()
+	if err := json.Unmarshal(raw, object); err != nil {
+		return apiserver.Document{}, err
+	}
+	raw, err := json.Marshal(object)
+	return apiserver.NewDocument(v.kind, raw), err
 }
 
 // filled returns a random object of the Go type.
@@ -232,12 +248,7 @@ func (f *roundTripFiller) filled(v roundTripVersion, index int) (_ apiserver.Doc
 	if err != nil {
 		return apiserver.Document{}, err
 	}
-	object = reflect.New(v.typ).Interface().(runtime.Object) // the JSON can hold less than the object in memory
-	if err := json.Unmarshal(raw, object); err != nil {
-		return apiserver.Document{}, err
-	}
-	raw, err = json.Marshal(object)
-	return apiserver.NewDocument(v.kind, raw), err
+	return v.held(raw) // the JSON can hold less than the object in memory
 }
 
 // varied returns a sample with parts left out or changed.

@@ -231,13 +231,13 @@ func (t *roundTrip) orRefused() string {
 }
 
 // tooFew reports that the schema refuses almost all objects.
-func (t *roundTrip) tooFew(random int, refused *refusals) error {
+func (t *roundTrip) tooFew(random int) error {
 	fill := "func(u *unstructured.Unstructured, c randfill.Continue) { /* set valid values in u.Object */ }"
 	if t.from.typ != nil {
 		fill = fmt.Sprintf("func(v *%s, c randfill.Continue) { c.FillNoCustom(v); /* set valid values in v */ }", t.from.typ)
 	}
 	return fmt.Errorf("eirinixtest: the schema of %s refuses %d of %d random objects, so that too few are left to check. The most frequent reasons:%s\nWhat to change: fill these places with valid values, or give more valid samples. In the options of CheckRoundTrip:\n  o.Fill = append(o.Fill, %s)",
-		t.from.kind, refused.objects, random, refused, fill)
+		t.from.kind, t.refused.objects, random, &t.refused, fill)
 }
 
 // remedyOf returns the remedy for an error of a conversion.
@@ -248,7 +248,7 @@ func (t *roundTrip) remedyOf(err error) string {
 	case strings.Contains(text, "it changed metadata."):
 		return "copy ObjectMeta as a whole, and change no more of it than labels and annotations: the API server refuses the rest."
 	case strings.Contains(text, "cannot be read as"):
-		return "give samples that the Go type can read."
+		return "give samples that the Go type can read, or let the schema refuse what it cannot." + t.orRefused()
 	}
 	return "convert what there is, with a lossy result in place of an error, since one object that fails makes every list of its kind fail." + t.orRefused()
 }

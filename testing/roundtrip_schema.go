@@ -194,6 +194,9 @@ func (r *refusals) add(errs field.ErrorList) {
 	seen := map[string]bool{}
 	for _, err := range errs {
 		path := inBrackets.ReplaceAllString(err.Field, "[]")
+		if path == (*field.Path)(nil).String() {
+			path = "the object"
+		}
 		if !seen[path] {
 			r.count[path]++
 			seen[path] = true
