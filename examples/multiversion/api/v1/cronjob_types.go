@@ -35,19 +35,19 @@ type CronJobSpec struct {
 // CronSchedule holds the fields of a schedule, in the syntax of cron. An empty field means "*".
 type CronSchedule struct {
 	// +optional
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^((\*/)?[0-9][0-9,/-]*)?$`
 	Minute string `json:"minute,omitempty"`
 	// +optional
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^((\*/)?[0-9][0-9,/-]*)?$`
 	Hour string `json:"hour,omitempty"`
 	// +optional
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^((\*/)?[0-9][0-9,/-]*)?$`
 	DayOfMonth string `json:"dayOfMonth,omitempty"`
 	// +optional
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^((\*/)?[0-9][0-9,/-]*)?$`
 	Month string `json:"month,omitempty"`
 	// +optional
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^((\*/)?[0-9][0-9,/-]*)?$`
 	DayOfWeek string `json:"dayOfWeek,omitempty"`
 }
 

@@ -21,7 +21,7 @@ type CronJob struct {
 // CronJobSpec holds the image and its schedule.
 type CronJobSpec struct {
 	// Schedule is a line of cron: minute, hour, day of the month, month, day of the week.
-	// +kubebuilder:validation:Pattern=`^\S+( \S+){4}$`
+	// +kubebuilder:validation:Pattern=`^(\*|(\*/)?[0-9][0-9,/-]*)( (\*|(\*/)?[0-9][0-9,/-]*)){4}$`
 	Schedule string `json:"schedule"`
 	Image    string `json:"image"`
 }
