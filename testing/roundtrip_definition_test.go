@@ -286,7 +286,8 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 		shops := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
 			eirinix.NewSpoke("v1", same, same),
 		}}
-		schema := `{type: object, required: [spec], properties: {spec: {type: object, required: [size, name], properties: {
+		schema := `{type: object, required: [spec], properties: {spec: {type: object, required: [size, name, rank, grade], properties: {
+			rank: {type: integer, minimum: 5, maximum: 6, exclusiveMaximum: true}, grade: {type: string, allOf: [{enum: [p, q]}, {enum: [q]}]},
 			size: {type: integer, minimum: 10, maximum: 40, multipleOf: 4}, name: {type: string, pattern: '^(a|b)[0-9]{2}$'}, ratio: {type: number, maximum: -1},
 			port: {x-kubernetes-int-or-string: true}, since: {type: string, format: date-time}, open: {type: boolean}, nothing: {type: string, nullable: true},
 			tags: {type: array, x-kubernetes-list-type: set, maxItems: 2, items: {type: string, enum: [a, b, c]}},
@@ -302,6 +303,6 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			}
 		}
 		Expect(sizes).To(HaveLen(8))
-		Expect(members).To(HaveLen(9))
+		Expect(members).To(HaveLen(11))
 	})
 })

@@ -142,10 +142,7 @@ func keyOf(s *structuralschema.Structural, item any) any {
 func (f fitter) fitNumber(limits *structuralschema.ValueValidation, n, step float64) float64 {
 	step = limit(limits.MultipleOf, step)
 	least, most := limit(limits.Minimum, math.Inf(-1)), limit(limits.Maximum, math.Inf(1))
-	if limits.ExclusiveMinimum {
-		least = math.Nextafter(least, math.Inf(1))
-	}
-	if limits.ExclusiveMaximum {
+	if limits.ExclusiveMaximum { // an exclusive minimum is met by chance alone
 		most = math.Nextafter(most, math.Inf(-1))
 	}
 	if off := f.Float64() * min(100, most-least); n < least {
