@@ -13,15 +13,21 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/resources"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // AuditOptions configures Audit. The zero value audits every object that the rules of the steps select.
@@ -29,7 +35,7 @@ type AuditOptions struct {
 	// Namespace limits the audit to the objects of one namespace. Empty means all, and objects without a namespace.
 	Namespace string
 
-	// Steps are the names of the steps to ask. Empty means all.
+	// Steps are the names of the steps to ask, and of the CustomResourceDefinitions of Conversions. Empty means all.
 	Steps []string
 
 	// PageSize is the number of objects of one list request. 0 means 500.
@@ -101,6 +107,9 @@ type (
 // operation that they are registered for. Nothing is written, unless AuditOptions.PolicyReports is set, and no webhook
 // is called. The Manager need not be started. A step that reads from the cache of GetKubeManager fails, unless it is.
 //
+// It also lists the objects of each Conversion in the version in which they are stored, and converts them in memory to the
+// other versions and back. AuditDrift has the paths that another version cannot hold, whether annotations keep them or not.
+//
 // Every request is a dry run. A step is asked once about an object: with CREATE, or with UPDATE if it is not called for
 // CREATE. About a few objects it is asked as three users, so that a result that depends on the user is not taken for the
 // result. Findings are no error: an error says that the audit is not complete. It is an *AuditIncompleteError if the audit
@@ -137,7 +146,7 @@ const (
 // running until ctx ends.
 func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions, running *sync.WaitGroup) (reading, error) {
 	s := m.given()
-	if err := errors.Join(s.validate(false, nil), o.validate(s.steps)); err != nil {
+	if err := errors.Join(s.validate(false, nil), o.validate(s)); err != nil {
 		return nil, err
 	}
 	if p := m.program.Load(); p != nil && p.reads != nil {
@@ -186,6 +195,11 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 	if config.Steps, err = m.auditedSteps(all, o, from); err != nil {
 		return config, nil, err
 	}
+	for _, c := range m.given().conversions {
+		if o.asks(c.crd) {
+			config.Steps = append(config.Steps, p.auditedConversion(ctx, c))
+		}
+	}
 	config.Metrics = newMetrics(audit.NewMetrics, "the metrics of audits", config.Log)
 	if !o.PolicyReports {
 		return config, notes, nil
@@ -227,7 +241,7 @@ func (p *program) removeReports(ctx context.Context) {
 }
 
 // validate returns all errors in the options, each with its remedy.
-func (o AuditOptions) validate(definitions []definition) error {
+func (o AuditOptions) validate(s setup) error {
 	var errs []error
 	if o.Namespace != "" {
 		for _, problem := range validation.ValidateNamespaceName(o.Namespace, false) {
@@ -250,10 +264,7 @@ func (o AuditOptions) validate(definitions []definition) error {
 	if o.PolicyReports && len(o.Steps) > 0 {
 		errs = append(errs, errors.New("eirinix: AuditOptions.PolicyReports is set with Steps, but a report holds the findings of all steps; leave out Steps"))
 	}
-	var names []string
-	for _, d := range definitions {
-		names = append(names, d.name)
-	}
+	names := append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...)
 	for _, name := range o.Steps {
 		if !slices.Contains(names, name) {
 			errs = append(errs, fmt.Errorf("eirinix: AuditOptions.Steps has %q, but the steps are %s; correct the name", name, strings.Join(names, ", ")))
@@ -309,4 +320,23 @@ func (m *ExtensionManager) auditedSteps(all resolved, o AuditOptions, from readi
 		steps = append(steps, step)
 	}
 	return steps, nil
+}
+
+// auditedConversion returns the audit of a Conversion. Its objects are listed in the version in which they are stored, so
+// that the API server converts few of them.
+func (p *program) auditedConversion(ctx context.Context, c conversionOf) audit.Step {
+	definitions := apiextensionsv1.SchemeGroupVersion.WithResource(webhookconf.CRD.Resource)
+	crd, err := p.dynamic.Resource(definitions).Get(ctx, c.crd, metav1.GetOptions{})
+	if err != nil {
+		return audit.Step{Name: c.crd, Waits: fmt.Errorf("its CustomResourceDefinition cannot be read: %w", err)}
+	}
+	versions := list.Of(c.kind.Versions, func(v convert.Version) string { return v.Name })
+	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range all {
+		v, _ := v.(map[string]any)
+		if name, _ := v["name"].(string); v["storage"] == true && v["served"] == true && slices.Contains(versions, name) {
+			versions = []string{name}
+		}
+	}
+	return audit.Step{Name: c.crd, Webhook: audit.Converted(c.crd, versions...), Converts: c.kind}
 }

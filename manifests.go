@@ -83,7 +83,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	p.Rights.Reads, err = o.readRights(s.steps, s.offlineMapper(scheme, nil))
 	errs = append(errs, err)
 	if d.AuditSchedule != "" {
-		if len(s.steps) == 0 {
+		if !serves {
 			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
 		}
 		p.Rights.Lists, err = s.auditLists()
@@ -173,7 +173,7 @@ func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource)
 	return resources.NewMapper(scheme, given)
 }
 
-// auditLists returns the resources that an audit of the steps lists, by namespace and group. Kinds that the scheme does
+// auditLists returns the resources that an audit of the steps and the conversions lists, by namespace and group. Kinds that the scheme does
 // not hold are an error.
 func (s setup) auditLists() (map[string]map[string][]string, error) {
 	plain := newResolver(s.options, resources.Cluster{})
@@ -188,6 +188,9 @@ func (s setup) auditLists() (map[string]map[string][]string, error) {
 			return nil, fmt.Errorf("%w; for DeploymentOptions.AuditSchedule, add its kind to ManagerOptions.Scheme", prefixed(err))
 		}
 		webhooks = append(webhooks, s.options.webhookOptions(s.options.port()).Alone(step))
+	}
+	for _, c := range s.conversions {
+		webhooks = append(webhooks, audit.Converted(c.crd))
 	}
 	return audit.Lists(webhooks, func(resource schema.GroupResource) bool {
 		kind, err := r.cluster.Mapper.KindFor(resource.WithVersion(""))

@@ -192,7 +192,7 @@ func (p *sarifPrinter) begin() error {
 
 func (p *sarifPrinter) finding(f eirinix.AuditFinding) error {
 	p.rules[f.Step] = true
-	r := sarifResult{RuleID: f.Step, Level: levels[f.Result], Message: sarifText{textOf(f)}}
+	r := sarifResult{RuleID: f.Step, Level: levels[f.Result], Message: sarifText{f.Text()}}
 	identity := f.Step + "\x00" + string(f.Result)
 	if f.Name != "" {
 		r.Locations = []sarifLocation{{

@@ -58,16 +58,8 @@ func (p *textPrinter) finding(f eirinix.AuditFinding) error {
 	if f.Name != "" {
 		object = strings.TrimPrefix(f.Namespace+"/"+f.Name, "/") + " (" + f.Kind.Kind + ")  "
 	}
-	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-6s", f.Result)), printable(object), printable(f.Step), printable(textOf(f)))
+	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-6s", f.Result)), printable(object), printable(f.Step), printable(f.Text()))
 	return err
-}
-
-// textOf returns the message of a finding, or what would change instead of it.
-func textOf(f eirinix.AuditFinding) string {
-	if len(f.Paths) > 0 {
-		return "would change " + strings.Join(f.Paths, ", ")
-	}
-	return f.Message
 }
 
 func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {

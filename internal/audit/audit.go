@@ -50,9 +50,9 @@ type Finding struct {
 	Step      string
 	Mode      webhookconf.Mode // in force for the object; empty if that depends on a namespace whose labels cannot be read
 	Result    Result
-	Operation admissionv1.Operation // with which the step was asked
+	Operation admissionv1.Operation // with which the step was asked; empty for a Conversion, like Mode
 	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the step's own text
-	Paths     []string              // JSON pointers to what would change, in order; of Drift
+	Paths     []string              // JSON pointers to what would change, in order; of Drift; in those of a Conversion, "*" is any item
 
 	Kind            schema.GroupVersionKind
 	Resource        schema.GroupVersionResource
@@ -60,9 +60,9 @@ type Finding struct {
 	UID             types.UID
 }
 
-// Text returns the message, or what would change instead of it.
+// Text returns the message, or what would change instead of it. The message of a Conversion holds its paths.
 func (f Finding) Text() string {
-	if len(f.Paths) > 0 {
+	if len(f.Paths) > 0 && f.Operation != "" {
 		return "would change " + strings.Join(f.Paths, ", ")
 	}
 	return f.Message
@@ -300,7 +300,7 @@ func (e *engine) object(ctx context.Context, t *target, i *item) error {
 		if err != nil {
 			return err
 		}
-		if a.Operation == "" {
+		if a.Result == "" {
 			continue
 		}
 		asked = true

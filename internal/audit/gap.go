@@ -70,6 +70,7 @@ func (e *engine) record(g Gap) (isNew bool) {
 
 const (
 	remedyAgain  = "mend that, and audit again"
+	remedyObject = "one object that cannot be converted makes the whole list fail: mend the conversion of the one that is named, or see to the webhook"
 	remedyServed = "have it served, with its CustomResourceDefinition and the rights to list it, or leave the step out"
 )
 
@@ -78,6 +79,8 @@ func remedyOf(err error, r schema.GroupVersionResource, namespace string, verbs 
 	switch {
 	case apierrors.IsNotFound(err):
 		return remedyServed
+	case strings.Contains(err.Error(), "conversion webhook for "): // in the words of every API server
+		return remedyObject
 	case !apierrors.IsForbidden(err):
 		return remedyAgain
 	}

@@ -66,8 +66,11 @@ var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Upda
 
 // answer asks a step with the first operation that it is called for. In ModeDeny, its changes become those of the object.
 func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error) {
-	if s.untold {
+	switch {
+	case s.untold:
 		return answer{}, nil
+	case s.Converts != nil:
+		return e.roundTrips(ctx, o, s)
 	}
 	for _, operation := range operations {
 		if !s.wants(o.resource, operation) {

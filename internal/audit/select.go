@@ -19,11 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Step is a step that is audited.
+// Step is a step that is audited, or a Conversion under the name of its CustomResourceDefinition.
 type Step struct {
 	Name  string
 	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
@@ -31,6 +32,8 @@ type Step struct {
 	Registered webhookconf.Step
 	Served     admit.Step
 	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
+
+	Converts *convert.Kind // of a Conversion; Registered and Served are then empty
 }
 
 // Condition reports whether all matchConditions of a step hold for a request.
@@ -81,6 +84,9 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 		if s.condition, err = conditions(all); err != nil {
 			return nil, "", Gap{Reason: "its matchConditions do not compile: " + err.Error(), Remedy: "correct Settings.Conditions"}
 		}
+	}
+	if given.Converts != nil {
+		return s, "", Gap{}
 	}
 	served := given.Served
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {

@@ -242,6 +242,9 @@ func (r Rights) audits(all grants, own string) {
 	if r.Modes != "" {
 		all.add(own, "", "configmaps", []string{r.Modes}, "get")
 	}
+	if len(r.CRDs) > 0 {
+		all.add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, "get")
+	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
 	all.add("", "", "namespaces", nil, "get", "list")
 	for group, resources := range r.Reports {

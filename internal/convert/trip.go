@@ -1,0 +1,58 @@
+package convert
+
+// This file converts one object to another version and back, for audits.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
+)
+
+// RoundTrip converts an object to another version and back without annotations. lost are JSON pointers to what that changes,
+// in order; "*" is any item of a list. noRoom reports that annotations do not hold all of it.
+func (k *Kind) RoundTrip(ctx context.Context, object []byte, from, to string) (lost []string, noRoom bool, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("the conversion panicked: %v", value)
+		}
+	}()
+	versions, hub := k.versions()
+	named := func(name string) *version {
+		return &versions[slices.IndexFunc(versions, func(v version) bool { return v.Name == name })]
+	}
+	source := jsontext.TreeOf(object)
+	(&conversion{call: &call{Kind: &Kind{Forget: true}}}).take(source)
+	kind, _ := stringOf(source.Member("kind"))
+	c := conversion{call: &call{Kind: k, ctx: ctx, hub: hub, to: named(to)}, kind: kind}
+	object = source.Append(nil)
+	there, err := c.hop(object, source, named(from), c.to)
+	if err != nil {
+		return nil, false, fmt.Errorf("to %s: %w", to, err)
+	}
+	back, err := c.back(there.tree, named(from))
+	if err != nil {
+		return nil, false, fmt.Errorf("back from %s: %w", to, err)
+	}
+	whole, err := canonical(object, source, named(from))
+	if err != nil {
+		return nil, false, err
+	}
+	entries, err := lossOf(ctx, from, whole, back, len(object))
+	for i := range entries {
+		pointer := ""
+		for _, step := range entries[i].Path {
+			if pointer += "/"; step[:1] == item {
+				step = ".*"
+			}
+			pointer += strings.NewReplacer("~", "~0", "/", "~1").Replace(step[1:])
+		}
+		lost = append(lost, pointer)
+	}
+	slices.Sort(lost)
+	annotations := cmp.Or(there.tree.Member("metadata").Member("annotations"), jsontext.NewTree('{'))
+	return slices.Compact(lost), len(c.fit(annotations, entries, namedKey{})) > 0, err
+}
