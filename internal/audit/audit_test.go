@@ -237,6 +237,59 @@ var _ = Describe("A whole audit", func() {
 		Expect(found).To(HaveEach(HaveField("Result", Failed)))
 	})
 
+	Describe("with a Conversion", func() {
+		const crd = "shops.shop.example.org"
+		listed := func(c *Config) {
+			c.Steps = append(c.Steps[1:2:2], Step{Name: crd, Webhook: Converted(crd, "v1"), Converts: shops()})
+		}
+		page := func(names ...string) http.HandlerFunc {
+			var all []string
+			for _, name := range names {
+				all = append(all, fmt.Sprintf(`{"apiVersion":"shop.example.org/v1","kind":"Shop","metadata":{"namespace":"a","name":%q},"color":"red"}`, name))
+			}
+			return text(fmt.Sprintf(`{"metadata":{},"items":[%s]}`, strings.Join(all, ",")))
+		}
+
+		It("lists the objects once, also for a step about them, and reports both", func(ctx SpecContext) {
+			s, found, reports, err := audit(ctx, with("/apis/shop.example.org/v1/shops", page("x", "odd")), listed)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reports.all).To(Equal([]string{crd + " drift x", "shops denied x", crd + " failed odd", "shops denied odd", "closed"}))
+			Expect(found[0]).To(Equal(Finding{
+				Step: crd, Result: Drift, Message: "v2 cannot hold /color, which annotations keep", Paths: []string{"/color"}, Namespace: "a", Name: "x",
+				Kind: schema.GroupVersionKind{Group: "shop.example.org", Version: "v1", Kind: "kind-of-shops"}, Resource: schema.GroupVersionResource{Group: "shop.example.org", Version: "v1", Resource: "shops"},
+			}))
+			Expect(s).To(Equal(Summary{
+				Objects: 2, Asked: map[string]int{crd: 2, "shops": 2}, Findings: map[string]map[Result]int{crd: {Drift: 1, Failed: 1}, "shops": {Denied: 2}},
+			}))
+		})
+
+		It("audits one namespace alone", func(ctx SpecContext) {
+			_, found, _, err := audit(ctx, with("/apis/shop.example.org/v1/namespaces/a/shops", page("x")), func(c *Config) { listed(c); c.Namespace = "a" })
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found).To(ContainElement(And(HaveField("Step", crd), HaveField("Name", "x"))))
+		})
+
+		It("has a gap for a list that fails with an object, which it names", func(ctx SpecContext) {
+			fails := func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"conversion webhook for shop.example.org/v2, Kind=Shop failed: object 0 (Shop a/odd) from v2 to v1: no"}`)
+			}
+			s, _, reports, err := audit(ctx, with("/apis/shop.example.org/v1/shops", fails), listed)
+			Expect(err).To(HaveOccurred())
+			Expect(s.Gaps).To(ContainElement(And(HaveField("Step", crd), HaveField("Reason", ContainSubstring("object 0 (Shop a/odd) from v2 to v1: no")),
+				HaveField("Remedy", HavePrefix("one object that cannot be converted makes the whole list fail: mend the conversion of the one that is named")))))
+			Expect(reports.all).To(ConsistOf("gap "+crd+" shops", "gap shops shops", "closed"))
+		})
+
+		It("has a gap for a version that is not served", func(ctx SpecContext) {
+			s, _, _, err := audit(ctx, objects, func(c *Config) {
+				c.Steps = []Step{{Name: crd, Webhook: Converted(crd, "v7"), Converts: shops()}}
+			})
+			Expect(err).To(HaveOccurred())
+			Expect(s.Gaps).To(HaveExactElements(And(HaveField("Step", crd), HaveField("Remedy", remedyServed))))
+		})
+	})
+
 	It("runs a step once for each object, and for few of them as other users", func(ctx SpecContext) {
 		var names []string
 		for n := range 100 {
