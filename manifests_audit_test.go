@@ -66,6 +66,11 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Create: func(context.Context, *Call, *unstructured.Unstructured) error { return nil },
 	}
 
+	same := func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return o, nil
+	}
+	converted := Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []Spoke[*unstructured.Unstructured]{NewSpoke("v1beta1", same, same)}}
+
 	It("have a CronJob with an account and arguments of its own", func() {
 		objects := manifestsOf(daily(), validatePods())
 		job := the[*batchv1.CronJob](objects)
@@ -105,6 +110,9 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Entry("of custom resources without a Go type", daily(withoutReports), map[string]string{
 			"": "namespaces get,list; shops list",
 		}, shops),
+		Entry("of the objects of a Conversion, which has no namespace", daily(limited, withoutReports), map[string]string{
+			"": "namespaces get,list; customresourcedefinitions/shops.example.org get; shops list",
+		}, converted),
 		Entry("with reports as a flag that FlagArgs prints", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "--policy-reports=true"} }), map[string]string{
 			"": "namespaces get,list; pods list; clusterreports,reports create,delete,list,patch; clusterpolicyreports,policyreports create,delete,list,patch",
 		}, validatePods()),
