@@ -4,7 +4,6 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// conversionTime is how long an API server waits for the way to another version and back.
+// conversionTime bounds the conversions of one object. An API server waits half of that for each.
 const conversionTime = time.Minute
 
 // Converted returns a webhook that selects the objects of a Conversion in these versions.
@@ -25,39 +24,42 @@ func Converted(crd string, versions ...string) admissionregistrationv1.MutatingW
 	}}}
 }
 
-// roundTrips converts an object to each other version of its Conversion and back. The first conversion that does not end
-// is a gap, and the last one.
-func (e *engine) roundTrips(ctx context.Context, o *object, s *step) (answer, error) {
+// convert converts an object to the other versions and back. If that does not end, it is a gap, and the last object.
+func (e *engine) convert(ctx context.Context, o *object, s *step) (answer, error) {
+	limited, cancel := context.WithTimeout(ctx, conversionTime)
+	defer cancel()
+	ended := make(chan answer, 1)
+	go func() {
+		a := answer{Finding: Finding{Result: Failed, Message: "a conversion ended its goroutine (runtime.Goexit); return an error instead"}}
+		defer func() { ended <- a }()
+		a = s.roundTrips(limited, o)
+	}()
+	select {
+	case a := <-ended:
+		if limited.Err() == nil {
+			return a, nil
+		}
+	case <-limited.Done(): // the goroutine is left behind
+	}
+	if ctx.Err() != nil {
+		return answer{}, context.Cause(ctx)
+	}
+	s.untold = true
+	reason := fmt.Sprintf("the conversions of %s from %s and back do not end within %s, so no further one begins", o.head.key(), o.Version, conversionTime)
+	return answer{}, e.gap(ctx, &s.Step, o.resource, Gap{Reason: reason, Remedy: "let them return when their context ends"})
+}
+
+func (s *step) roundTrips(ctx context.Context, o *object) answer {
 	a, texts := answer{Finding: Finding{Result: Passed}}, []string(nil)
 	for _, v := range s.Converts.Versions {
 		if v.Name == o.Version {
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, conversionTime)
-		var lost []string
-		noRoom, err := false, errors.New("the conversion ended its goroutine (runtime.Goexit); return an error instead")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			lost, noRoom, err = s.Converts.RoundTrip(limited, o.stored, o.Version, v.Name)
-		}()
-		select {
-		case <-ended:
-		case <-limited.Done(): // the goroutine is left behind with its results
-		}
-		late := limited.Err() != nil
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return answer{}, context.Cause(ctx)
-		case late:
-			s.untold = true
-			reason := fmt.Sprintf("the conversion of %s from %s to %s and back does not end within %s, so no further one begins", o.head.key(), o.Version, v.Name, conversionTime)
-			return answer{}, e.gap(ctx, &s.Step, o.resource, Gap{Reason: reason, Remedy: "let it return when its context ends"})
-		case err != nil:
+		lost, noRoom, err := s.Converts.RoundTrip(ctx, o.stored, o.Version, v.Name)
+		if err != nil {
 			a.Result = Failed
 			texts = append(texts, err.Error())
-		case len(lost) > 0:
+		} else if len(lost) > 0 {
 			a.Result = map[Result]Result{Passed: Drift, Drift: Drift, Failed: Failed}[a.Result]
 			fate := map[bool]string{true: "is lost", false: "annotations keep"}[s.Converts.Forget || noRoom]
 			texts = append(texts, fmt.Sprintf("%s cannot hold %s, which %s", v.Name, strings.Join(lost[:min(len(lost), mostPaths)], ", "), fate))
@@ -67,5 +69,5 @@ func (e *engine) roundTrips(ctx context.Context, o *object, s *step) (answer, er
 	slices.Sort(a.Paths)
 	a.Paths = slices.Compact(a.Paths)
 	a.Paths, a.Message = a.Paths[:min(len(a.Paths), mostPaths)], shortened(strings.Join(texts, "; "))
-	return a, nil
+	return a
 }

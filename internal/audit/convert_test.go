@@ -9,6 +9,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,7 +135,7 @@ var _ = Describe("The audit of a Conversion", func() {
 		Entry("that fails, and that another version cannot hold", shop("odd", `,"spec":{"size":1}`), nil, Failed,
 			"to v2: the conversion from v1 to v2 failed: not this one; v3 cannot hold /spec/size, which annotations keep", "/spec/size"),
 		Entry("that panics", shop("bad", ""), nil, Failed, "to v2: the conversion panicked: boom"),
-		Entry("that ends its goroutine", shop("ended", ""), nil, Failed, "the conversion ended its goroutine (runtime.Goexit); return an error instead"),
+		Entry("that ends its goroutine", shop("ended", ""), nil, Failed, "a conversion ended its goroutine (runtime.Goexit); return an error instead"),
 		Entry("whose metadata is changed", shop("moved", ""), nil, Failed,
 			`to v2: the conversion from v1 to v2: it changed metadata.name from "moved" to "elsewhere"; a conversion can change labels and annotations alone`),
 		Entry("that is none", "5", nil, Failed, "to v2: it cannot be read as v1: json: cannot unmarshal number into Go value of type map[string]interface {}; to v3: it cannot be read as v1: json: cannot unmarshal number into Go value of type map[string]interface {}"),
@@ -174,18 +175,18 @@ func TestConversionsThatDoNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, end, began, runs := NewWithT(t), make(chan struct{}), time.Now(), 0
+				g, end, began, runs := NewWithT(t), make(chan struct{}), time.Now(), new(atomic.Int64)
 				defer close(end)
 				kind := shops()
 				kind.Versions[1].FromHub = func(ctx context.Context, o runtime.Object) (runtime.Object, error) {
-					runs++
+					runs.Add(1)
 					return o, waits(ctx, end)
 				}
 				s, found, err := play(t.Context(), kind, shop("a", ""), shop("b", ""))
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(time.Since(began)).To(Equal(conversionTime))
-				g.Expect(runs).To(Equal(1), "the others would take as long")
-				reason := "the conversion of a from v1 to v2 and back does not end within 1m0s, so no further one begins"
+				g.Expect(runs.Load()).To(BeEquivalentTo(1), "the others would take as long")
+				reason := "the conversions of a from v1 and back do not end within 1m0s, so no further one begins"
 				g.Expect(s.Gaps).To(HaveExactElements(And(HaveField("Reason", reason), HaveField("Objects", 0), HaveField("Resource.Resource", "shops"))))
 				g.Expect(found).To(HaveExactElements(And(HaveField("Result", Untold), HaveField("Message", HavePrefix(reason)))))
 			})

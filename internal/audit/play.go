@@ -70,7 +70,7 @@ func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error)
 	case s.untold:
 		return answer{}, nil
 	case s.Converts != nil:
-		return e.roundTrips(ctx, o, s)
+		return e.convert(ctx, o, s)
 	}
 	for _, operation := range operations {
 		if !s.wants(o.resource, operation) {
