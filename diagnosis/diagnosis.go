@@ -145,6 +145,7 @@ const (
 	DefinitionMissing    Code = "DefinitionMissing"    // the CustomResourceDefinition of a Conversion does not exist
 	NotConverted         Code = "NotConverted"         // a definition has a version that its Conversion lacks
 	StillStored          Code = "StillStored"          // objects may still be stored in an older version
+	Incomplete           Code = "Incomplete"           // objects have lost values in conversions
 	OtherInjector        Code = "OtherInjector"        // an annotation makes another tool write the caBundle
 	Excluded             Code = "Excluded"             // a selector excludes objects that the webhook is for
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects

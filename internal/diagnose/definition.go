@@ -5,6 +5,7 @@ package diagnose
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -53,7 +55,47 @@ func (d *diagnostic) checkDefinitions(ctx context.Context) {
 			d.checkConversion(object, found, e)
 			d.checkVersionsOf(object, found, e)
 			d.checkInjectors(object, found.Metadata.Annotations)
+			if d.Others {
+				d.checkIncomplete(ctx, object, found, e)
+			}
 		}
+	}
+}
+
+// checkIncomplete counts the objects that have lost values in conversions, among the first 10,000.
+func (d *diagnostic) checkIncomplete(ctx context.Context, object string, found definition, e webhookconf.Entry) {
+	plural, group, _ := strings.Cut(e.Converts, ".")
+	version := ""
+	for _, v := range found.Spec.Versions {
+		if v.Served && (v.Storage || version == "") {
+			version = v.Name
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	var names []string
+	page := metav1.PartialObjectMetadataList{}
+	for n := 0; n == 0 || page.Continue != "" && n < 20; n++ {
+		body, err := d.Clients.Discovery().RESTClient().Get().AbsPath("/apis", group, version, plural).
+			Param("limit", "500").Param("continue", page.Continue).
+			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").DoRaw(ctx)
+		if page = (metav1.PartialObjectMetadataList{}); err == nil {
+			err = json.Unmarshal(body, &page)
+		}
+		if err != nil && !apierrors.IsNotFound(err) { // it is not served yet
+			d.noteMissingRight(err, diagnosis.Right{Group: group, Resource: plural, Verb: "list"})
+		}
+		for i := range page.Items {
+			if o := &page.Items[i]; o.Annotations[convert.Incomplete] != "" {
+				names = append(names, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"))
+			}
+		}
+	}
+	if len(names) > 0 {
+		d.add(warning(diagnosis.Incomplete, object,
+			fmt.Sprintf("%s%d objects of %s have lost values that their annotations could not hold, such as %s",
+				map[bool]string{true: "at least "}[page.Continue != ""], len(names), object, strings.Join(names[:min(len(names), 3)], ", ")),
+			"their annotation "+convert.Incomplete+" names the places in each version: write these again from a backup, in that version, and remove the annotation"))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -144,6 +145,48 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 			g.Expect(f).To(And(HaveField("Severity", diagnosis.Note), HaveField("Message", ContainSubstring("may still be stored in v1beta1")), HaveField("Remedy", ContainSubstring("in v1,"))))
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(patience))
+
+	It("counts the objects that have lost values, if it is asked to look at others", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		group := d.Options.Fingerprint + ".example.com"
+		namespace := d.Options.Namespace
+		create := func(name string, annotations map[string]string) {
+			GinkgoHelper()
+			body := must(json.Marshal(map[string]any{"apiVersion": group + "/v1", "kind": "Shop", "metadata": map[string]any{"name": name, "annotations": annotations}}))
+			Eventually(func() error {
+				return admin().Discovery().RESTClient().Post().AbsPath("/apis", group, "v1", "namespaces", namespace, "shops").Body(body).Do(ctx).Error()
+			}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		}
+		create("whole", map[string]string{convert.Prefix + "a": "x"})
+		_, found := d.run(ctx).Find(diagnosis.Incomplete)
+		Expect(found).To(BeFalse())
+
+		for _, name := range []string{"a", "b", "c", "d"} {
+			create(name, map[string]string{convert.Incomplete: `{"v1":[".spec"]}`})
+		}
+		f, found := d.run(ctx).Find(diagnosis.Incomplete)
+		Expect(found).To(BeTrue())
+		Expect(f).To(And(
+			HaveField("Severity", diagnosis.Warning), HaveField("Object", "CustomResourceDefinition "+crd), HaveField("Remedy", ContainSubstring(convert.Incomplete)),
+			HaveField("Message", fmt.Sprintf("4 objects of CustomResourceDefinition %s have lost values that their annotations could not hold, such as %s/a, %[2]s/b, %[2]s/c", crd, namespace)),
+		))
+
+		By("lacking the right")
+		user := "user-" + d.Options.Fingerprint
+		d.Clients = clientsFor(must(controlPlane.User(user)))
+		right := diagnosis.Right{Group: webhookconf.CRD.Group, Resource: webhookconf.CRD.Resource, Verb: "get", Name: crd}
+		apply(ctx, must(diagnose.Manifest(namespace, diagnose.SubjectOf(user), []diagnosis.Right{right})))
+		Eventually(func() []diagnosis.Right { return d.run(ctx).Rights() }).WithContext(ctx).WithTimeout(patience).
+			Should(ContainElement(diagnosis.Right{Group: group, Resource: "shops", Verb: "list"}))
+
+		By("running by itself")
+		d.Others = false
+		r := d.run(ctx)
+		_, found = r.Find(diagnosis.Incomplete)
+		Expect(found).To(BeFalse())
+		Expect(r.Rights()).NotTo(ContainElement(HaveField("Resource", "shops")))
+	}, SpecTimeout(2*patience))
 
 	It("warns of an annotation that makes another tool write the caBundle", func(ctx SpecContext) {
 		define(ctx, "v1", "v1beta1")

@@ -76,8 +76,8 @@ type Config struct {
 	// Reads returns what steps look at and have not got, or not lately. nil means that this process holds no objects.
 	Reads func() []reads.Interruption
 
-	// Others makes Run look for webhooks of other programs that reject the same objects. It lists every webhook
-	// configuration of the cluster.
+	// Others makes Run look for webhooks of other programs that reject the same objects, and for objects that have lost
+	// values in conversions. It lists every webhook configuration of the cluster, and the kinds of the conversions.
 	Others bool
 
 	// Sends is called when Watch has sent a canary, whether it was answered or not. nil is not called.
