@@ -74,10 +74,11 @@ const (
 	// AuditDenied is the result of a step that would deny the object.
 	AuditDenied = audit.Denied
 
-	// AuditDrift is the result of a mutating step that would change the object if it were created or updated today.
+	// AuditDrift is the result of a mutating step that would change the object if it were created or updated today, and of a
+	// Conversion of which another version cannot hold all of the object.
 	AuditDrift = audit.Drift
 
-	// AuditFailed is the result of a step that fails, or of an object that no longer decodes.
+	// AuditFailed is the result of a step or a conversion that fails, or of an object that no longer decodes.
 	AuditFailed = audit.Failed
 
 	// AuditUntold is the result if an audit cannot tell: the step decides on deletions or connections, its result
@@ -108,7 +109,7 @@ type (
 // is called. The Manager need not be started. A step that reads from the cache of GetKubeManager fails, unless it is.
 //
 // It also lists the objects of each Conversion in the version in which they are stored, and converts them in memory to the
-// other versions and back. AuditDrift has the paths that another version cannot hold, whether annotations keep them or not.
+// other versions and back. The API server converts those for it that are stored in an older version.
 //
 // Every request is a dry run. A step is asked once about an object: with CREATE, or with UPDATE if it is not called for
 // CREATE. About a few objects it is asked as three users, so that a result that depends on the user is not taken for the

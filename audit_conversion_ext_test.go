@@ -158,6 +158,18 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		Expect(err).To(MatchError(ContainSubstring("but the steps are shops, " + crd)))
 	}, SpecTimeout(2*patience))
 
+	It("lists another version if the one in which objects are stored is not served", func(ctx SpecContext) {
+		define(ctx, "v1beta1")
+		create(ctx, "v1beta1", namespace, "a", "red")
+		Expect(cluster.Patch(ctx, definition(group), client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/versions/1/served","value":false}]`)))).To(Succeed())
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(colors(false))).To(Succeed())
+		runManager(ctx, m)
+		found, _, err := audit(ctx, eirinix.AuditOptions{}, colors(false))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(Equal([]string{"drift | " + crd + " | a | v1beta1 cannot hold /color, which annotations keep"}))
+	}, SpecTimeout(2*patience))
+
 	It("has a gap while there is no definition", func(ctx SpecContext) {
 		found, summary, err := audit(ctx, eirinix.AuditOptions{}, colors(false))
 		Expect(err).To(HaveOccurred())

@@ -26,8 +26,10 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		refuse := eirinix.Validation[*corev1.ConfigMap]{
 			ID: "owner", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("set an owner") },
 		}
+		group := apps + ".example.com"
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(refuse)).To(Succeed())
+		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
 		objects, err := m.Manifests()
 		Expect(err).NotTo(HaveOccurred())
 		admin := Must(client.New(controlPlane().Config(), client.Options{}))
@@ -46,6 +48,12 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		_, err = clients().CoreV1().ConfigMaps(apps).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
+		Expect(admin.Create(ctx, twoVersions(group))).To(Succeed())
+		DeferCleanup(admin.Delete, twoVersions(group))
+		odd := newShop(group, apps, "odd")
+		odd.Object["price"] = "a lot"
+		Eventually(func() error { return admin.Create(ctx, odd.DeepCopy()) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+
 		refused := 0
 		o.RestConfig = rest.CopyConfig(controlPlane().Config())
 		o.RestConfig.Impersonate = rest.ImpersonationConfig{
@@ -63,6 +71,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		audit := func() (eirinix.AuditSummary, error) {
 			m := eirinix.NewManager(o)
 			Expect(m.AddExtension(refuse)).To(Succeed())
+			Expect(m.AddExtension(shopConversion(group))).To(Succeed())
 			return m.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
 		}
 		report := &unstructured.Unstructured{}
@@ -74,10 +83,13 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 			summary, err := audit()
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(summary.Findings["owner"]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditDenied: 1}))
+			g.Expect(summary.Findings["shops."+group]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditFailed: 1}))
 			g.Expect(refused).To(BeZero())
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(admin.Get(ctx, key, report)).To(Succeed())
 		Expect(report.Object["results"]).To(ConsistOf(And(HaveKeyWithValue("rule", "owner"), HaveKeyWithValue("message", "set an owner"))))
+		Expect(reportsIn(ctx, admin, apps)[apps+"-shops."+group+"-shops.v1."+group].Object["results"]).To(ConsistOf(And(
+			HaveKeyWithValue("rule", "shops."+group), HaveKeyWithValue("result", "error"), HaveKeyWithValue("message", ContainSubstring(`price "a lot" is no amount`)))))
 
 		Expect(clients().CoreV1().ConfigMaps(apps).Delete(ctx, "a", metav1.DeleteOptions{})).To(Succeed())
 		_, err = audit()

@@ -51,7 +51,7 @@ type Finding struct {
 	Mode      webhookconf.Mode // in force for the object; empty if that depends on a namespace whose labels cannot be read
 	Result    Result
 	Operation admissionv1.Operation // with which the step was asked; empty for a Conversion, like Mode
-	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the step's own text
+	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the text of a step or a conversion
 	Paths     []string              // JSON pointers to what would change, in order; of Drift; in those of a Conversion, "*" is any item
 
 	Kind            schema.GroupVersionKind
