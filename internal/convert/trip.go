@@ -27,21 +27,27 @@ func (k *Kind) RoundTrip(ctx context.Context, object []byte, from, to string) (l
 	source := jsontext.TreeOf(object)
 	(&conversion{call: &call{Kind: &Kind{Forget: true}}}).take(source)
 	kind, _ := stringOf(source.Member("kind"))
-	c := conversion{call: &call{Kind: k, ctx: ctx, hub: hub, to: named(to)}, kind: kind}
+	c := conversion{call: &call{Kind: k, ctx: ctx, hub: hub}, kind: kind}
+	way, direction := []*version{named(from), hub, named(to), hub, named(from)}, []string{"to", "to", "back from", "back from"}
+	var there, back *tree
+	for i, at := 0, source; i < len(direction); i++ {
+		if way[i] != way[i+1] {
+			h, err := c.hop(at.Append(nil), at, way[i], way[i+1])
+			if err != nil {
+				return nil, false, fmt.Errorf("%s %s: %w", direction[i], to, err)
+			}
+			at = h.tree
+		}
+		if back = at; i == 1 {
+			there = at
+		}
+	}
 	object = source.Append(nil)
-	there, err := c.hop(object, source, named(from), c.to)
-	if err != nil {
-		return nil, false, fmt.Errorf("to %s: %w", to, err)
-	}
-	back, err := c.back(there.tree, named(from))
-	if err != nil {
-		return nil, false, fmt.Errorf("back from %s: %w", to, err)
-	}
 	whole, err := canonical(object, source, named(from))
 	if err != nil {
 		return nil, false, err
 	}
-	entries, err := lossOf(ctx, from, whole, back, len(object))
+	entries, err := lossOf(ctx, from, whole, back, len(object), -1) // of whole values
 	for i := range entries {
 		pointer := ""
 		for _, step := range entries[i].Path {
@@ -53,6 +59,6 @@ func (k *Kind) RoundTrip(ctx context.Context, object []byte, from, to string) (l
 		lost = append(lost, pointer)
 	}
 	slices.Sort(lost)
-	annotations := cmp.Or(there.tree.Member("metadata").Member("annotations"), jsontext.NewTree('{'))
+	annotations := cmp.Or(there.Member("metadata").Member("annotations"), jsontext.NewTree('{'))
 	return slices.Compact(lost), len(c.fit(annotations, entries, namedKey{})) > 0, err
 }
