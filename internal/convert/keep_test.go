@@ -185,6 +185,12 @@ var _ = Describe("A member that the target cannot hold", func() {
 		}
 	})
 
+	It("survives under an empty name", func() {
+		k := trees(func(o map[string]any) { delete(o["spec"].(map[string]any), "limits") }, unchanged)
+		source := object("v1alpha1", "", `"limits":{"":"1","a":"2"}`)
+		Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
+	})
+
 	It("survives from the hub to a spoke and back", func() {
 		k, counts := quietly(cronJobs())
 		source := object("v1", `,"annotations":{"a":"b"}`, `"schedule":{"minute":"5"},"suspend":false,"timeZone":"UTC"`)

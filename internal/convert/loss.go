@@ -98,7 +98,7 @@ func (l *losses) lose(was *tree, after string, from int) {
 			l.here(entry{Value: value.Append(nil), After: after, Above: above})
 		}
 		for _, m := range was.Items {
-			if m.Name != key && !m.IsAbsent() {
+			if (key == "" || m.Name != key) && !m.IsAbsent() {
 				l.push(member, m.Name)
 				l.lose(m, "", from)
 				l.pop()
