@@ -341,7 +341,7 @@ func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions 
 			ConversionMetrics: handler.Counts().Conversion(c.crd),
 			log:               handler.Log.WithValues("customResourceDefinition", c.crd),
 		}
-		served[c.path()] = admit.Conversion{Name: c.crd, Answer: kind.AnswerWithin}
+		served[c.path()] = admit.Conversion{Name: c.crd, Answer: kind.Answer}
 	}
 	handler.Convert(served)
 }

@@ -52,7 +52,7 @@ func oursConverting(lossy bool) (http.Handler, error) {
 		return nil, err
 	}
 	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger()), Metrics: metrics}
-	h.Convert(map[string]admit.Conversion{conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(lossy, jobToHub).AnswerWithin}})
+	h.Convert(map[string]admit.Conversion{conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(lossy, jobToHub).Answer}})
 	return onWebhookServer(h), nil
 }
 

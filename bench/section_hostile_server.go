@@ -52,8 +52,8 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	handler.Serve(admit.MutatePrefix+"hostile", chain)
 	serveShadows(handler)
 	handler.Convert(map[string]admit.Conversion{
-		conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(false, jobToHub).AnswerWithin},
-		hungConversion: {Name: "hung.bench.example.org", Answer: jobs(false, func(context.Context, runtime.Object) (runtime.Object, error) { select {} }).AnswerWithin},
+		conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(false, jobToHub).Answer},
+		hungConversion: {Name: "hung.bench.example.org", Answer: jobs(false, func(context.Context, runtime.Object) (runtime.Object, error) { select {} }).Answer},
 	})
 	server := &serving.Server{
 		Host: "127.0.0.1", Handler: handler, Log: log, Ready: func() error { return nil },

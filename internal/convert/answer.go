@@ -3,6 +3,7 @@ package convert
 // This file makes the answer to a review, and isolates it from conversions that panic.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,43 +16,42 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// A Room takes memory for one object, and waits for it until the context ends. release gives it back.
+type Room func(ctx context.Context, bytes int64) (release func(), err error)
+
+// perByte is how many bytes an object takes for each byte of its JSON: its source, its copy, the result, the way back
+// and the trees that are compared are held at once. Measured with all garbage: 4 to 50, and 74 if a Go type loses a member
+// of each item.
+const perByte = 40
+
 // Answer converts the objects of a ConversionReview and returns the ConversionReview that answers it. The answer keeps
 // no reference to the review. The only error is a *Refusal, for a request that is no ConversionReview or that
 // another replica answers. If an object cannot be converted, the answer says so.
 //
 // Objects are converted one after the other, and only one of them is decoded at a time. The context is checked between
 // conversions, so Answer can return late if a conversion ignores it. A conversion that ends its goroutine ends Answer's.
-func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
-	return k.AnswerWithin(ctx, body, nil)
-}
-
-// A Room takes memory for one object, and waits for it until the context ends. release gives it back.
-type Room func(ctx context.Context, bytes int64) (release func(), err error)
-
-// perByte is how many bytes an object takes for each byte of its JSON: its source, its copy, the result, the way back
-// and the trees that are compared are held at once. Measured with all garbage: 4 to 50, and 74 if a Go type loses a member of each item.
-const perByte = 40
-
-// AnswerWithin is Answer for a caller that bounds memory. A nil room bounds nothing.
-func (k *Kind) AnswerWithin(ctx context.Context, body []byte, room Room) ([]byte, error) {
+// A nil room bounds nothing.
+func (k *Kind) Answer(ctx context.Context, body []byte, room Room) ([]byte, error) {
 	versions, hub := k.versions()
 	rev, err := k.parse(body, versions)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{Kind: k, ctx: ctx, room: room, review: rev, hub: hub}
+	c := &call{Kind: k, ctx: ctx, room: room, review: rev, hub: hub, observer: cmp.Or[Observer](k.Observer, unobserved{})}
 	for i := range versions {
 		if versions[i].apiVersion == rev.desired {
 			c.to = &versions[i]
 		}
 	}
-	if c.to == nil && k.elsewhere(rev.desired) {
+	switch {
+	case c.to != nil:
+		err = c.objects(len(body))
+	case k.elsewhere(rev.desired):
 		return nil, k.askAnother(rev.desired)
+	default:
+		err = fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())
 	}
-	if c.to == nil {
-		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())), nil
-	}
-	if err := c.objects(len(body)); err != nil {
+	if err != nil {
 		return c.failure(err), nil
 	}
 	return c.answer, nil
@@ -75,6 +75,8 @@ type call struct {
 	review *review
 	hub    *version
 	to     *version
+
+	observer Observer
 
 	at      int // index of the object that is being converted
 	answer  []byte
@@ -132,17 +134,12 @@ func (c *call) late(err error) error {
 // failed names the current object.
 func (c *call) failed(reason error) error {
 	o := &c.review.objects[c.at]
-	from := "an unknown version"
-	if o.from != nil {
-		from = o.from.Name
-	}
+	from := cmp.Or(c.from(), "an unknown version")
 	return c.observed(fmt.Errorf("object %d (%s) from %s to %s: %s", c.at, o.name(), from, c.to.Name, bounded(reason.Error())))
 }
 
 func (c *call) observed(err error) error {
-	if c.Observer != nil {
-		c.Observer.Failed(c.from(), c.to.Name, err)
-	}
+	c.observer.Failed(c.from(), c.to.Name, err)
 	return err
 }
 
@@ -154,23 +151,13 @@ func (c *call) from() string {
 	return ""
 }
 
-func (c *call) panicked(value any, stack []byte) {
-	if c.Observer != nil {
-		c.Observer.Panicked(c.from(), c.to.Name, value, stack)
-	}
+func (c *call) panicked(value any) error {
+	c.observer.Panicked(c.from(), c.to.Name, value, debug.Stack())
+	return fmt.Errorf("the conversion panicked: %v", value)
 }
 
-func (c *call) ignored(reason error) {
-	if c.Observer != nil {
-		c.Observer.Ignored(c.from(), c.to.Name, reason)
-	}
-}
-
-func (c *call) incomplete(reason error) {
-	if c.Observer != nil {
-		c.Observer.Incomplete(c.from(), c.to.Name, reason)
-	}
-}
+func (c *call) ignored(reason error)    { c.observer.Ignored(c.from(), c.to.Name, reason) }
+func (c *call) incomplete(reason error) { c.observer.Incomplete(c.from(), c.to.Name, reason) }
 
 // name returns the kind, the namespace and the name of an object, as far as they can be read.
 func (o *object) name() string {
@@ -205,8 +192,7 @@ func (o *object) name() string {
 func (c *call) object(o *object) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.panicked(value, debug.Stack())
-			err = fmt.Errorf("the conversion panicked: %v", value)
+			err = c.panicked(value)
 		}
 	}()
 	if o.from == c.to {
@@ -224,8 +210,6 @@ func (c *call) object(o *object) (err error) {
 	if c.answer, err = v.object(c.answer, o); err != nil {
 		return err
 	}
-	if c.Observer != nil {
-		c.Observer.Converted(o.from.Name, c.to.Name)
-	}
+	c.observer.Converted(o.from.Name, c.to.Name)
 	return nil
 }

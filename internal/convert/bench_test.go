@@ -138,7 +138,7 @@ func BenchmarkAnswer(b *testing.B) {
 }
 
 func answerOf(tb testing.TB, k *convert.Kind, body []byte) []byte {
-	answer, err := k.Answer(context.Background(), body)
+	answer, err := k.Answer(context.Background(), body, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -42,7 +42,7 @@ var _ = Describe("A conversion", func() {
 	It("leaves an object that has the version already, byte for byte", func() {
 		same := "{ \"kind\" : \"CronJob\", \"spec\": {\"a\": 1e3, \"a\": \"\xff\"},\n\"apiVersion\":\"batch.example.com/v1\"}"
 		body := review("v1", same, plain, same)
-		answer, err := cronJobs().Answer(context.Background(), body)
+		answer, err := cronJobs().Answer(context.Background(), body, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(string(answer), same)).To(Equal(2))
 	})
@@ -125,7 +125,7 @@ var _ = Describe("A conversion", func() {
 	It("ends before an object that needs none if the context has ended", func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		answer, err := cronJobs().Answer(ctx, review("v1", object("v1", "", "")))
+		answer, err := cronJobs().Answer(ctx, review("v1", object("v1", "", "")), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(answer)).To(ContainSubstring("the call ended at object 0"))
 	})
@@ -181,7 +181,7 @@ var _ = Describe("A conversion", func() {
 			return alphaToHub(ctx, o)
 		}, nil)
 		k.Forget = true
-		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain))
+		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(answer)).To(ContainSubstring("the call ended at object 3: context canceled"))
 		Expect(done).To(Equal(3))
@@ -196,7 +196,7 @@ var _ = Describe("A conversion", func() {
 			return alphaToHub(ctx, o)
 		}, nil)
 		noted := object("v1alpha1", `,"annotations":{"a":"b","`+convert.Prefix+`x":"{}"}`, `"schedule":"1"`)
-		answer, err := k.Answer(context.WithValue(context.Background(), key{}, "value"), review("v1", noted))
+		answer, err := k.Answer(context.WithValue(context.Background(), key{}, "value"), review("v1", noted), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(answer)).To(ContainSubstring(`"Success"`))
 	})

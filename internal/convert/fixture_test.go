@@ -258,7 +258,7 @@ func review(to string, objects ...string) []byte {
 // answered returns the response of an answer, whose frame is checked.
 func answered(k *convert.Kind, body []byte) *apiextensionsv1.ConversionResponse {
 	GinkgoHelper()
-	answer, err := k.Answer(context.Background(), body)
+	answer, err := k.Answer(context.Background(), body, nil)
 	Expect(err).NotTo(HaveOccurred())
 	var rev apiextensionsv1.ConversionReview
 	Expect(json.Unmarshal(answer, &rev)).To(Succeed(), "%s", answer)

@@ -45,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 }
 
 func checkAnswer(t *testing.T, body []byte) {
-	answer, err := cronJobs().Answer(context.Background(), body)
+	answer, err := cronJobs().Answer(context.Background(), body, nil)
 	if err != nil {
 		if answer != nil {
 			t.Fatalf("%q: an answer and an error", body)

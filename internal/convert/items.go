@@ -1,16 +1,40 @@
 package convert
 
-// This file tells the items of lists apart.
+// This file tells the items of lists apart, and the values of trees.
 
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
+
+type tree = jsontext.Tree
+
+func stringOf(t *tree) (string, bool) {
+	if t == nil {
+		return "", false
+	}
+	return unquoted(t.Text)
+}
+
+// sameText reports whether the texts of two values are equal. False can also mean that one of them is parsed.
+func sameText(a, b *tree) bool {
+	return a != nil && b != nil && a.Text != nil && string(a.Text) == string(b.Text)
+}
+
+// parseObject returns the value of a text that must be an object. The tree refers to it.
+func parseObject(text []byte) (*tree, error) {
+	t := jsontext.TreeOf(text)
+	if !t.IsObject() {
+		return nil, errors.New("it is not a JSON object")
+	}
+	return t, nil
+}
 
 // keysOf returns the key of each item, as "name=web". The members that identify items are those by which patches pair
 // them, too: name, key and id, if they hold a text. It is empty for an item without one.

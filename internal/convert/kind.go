@@ -17,7 +17,6 @@
 //	object.go     the conversion of one object
 //	metadata.go   the metadata, of which a conversion can change labels and annotations alone
 //	keep.go       the members that the way back does not restore
-//	tree.go       JSON as trees whose values are text
 //	items.go      the identity of items, and the equality of values
 //	unknown.go    the members that a Go type does not know
 //	loss.go       the difference between an object and its way back
@@ -82,6 +81,14 @@ type Observer interface {
 	// Incomplete is called for an object that has lost values because its annotations cannot hold them.
 	Incomplete(from, to string, reason error)
 }
+
+type unobserved struct{}
+
+func (unobserved) Converted(_, _ string)                 {}
+func (unobserved) Failed(_, _ string, _ error)           {}
+func (unobserved) Panicked(_, _ string, _ any, _ []byte) {}
+func (unobserved) Ignored(_, _ string, _ error)          {}
+func (unobserved) Incomplete(_, _ string, _ error)       {}
 
 // version is a Version as it is used for one answer.
 type version struct {

@@ -42,7 +42,7 @@ var _ = Describe("The memory of an answer", Serial, func() {
 		var before, after runtime.MemStats
 		asked, rooms := int64(0), 0
 		body := review(to, object(from, "", spec), object(from, "", spec), object(to, "", `"schedule":"5 4"`))
-		_, err := cronJobs().AnswerWithin(context.Background(), body, func(_ context.Context, bytes int64) (func(), error) {
+		_, err := cronJobs().Answer(context.Background(), body, func(_ context.Context, bytes int64) (func(), error) {
 			rooms++
 			asked = bytes
 			runtime.ReadMemStats(&before)
@@ -61,7 +61,7 @@ var _ = Describe("The memory of an answer", Serial, func() {
 
 	It("ends with the reason for which there is no room", func() {
 		body := review("v1", object("v1alpha1", "", `"schedule":"5 4"`))
-		answer, err := cronJobs().AnswerWithin(context.Background(), body, func(context.Context, int64) (func(), error) {
+		answer, err := cronJobs().Answer(context.Background(), body, func(context.Context, int64) (func(), error) {
 			return nil, errors.New("it waited for memory")
 		})
 		Expect(err).NotTo(HaveOccurred())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,8 +128,7 @@ func (c *conversion) run(o runtime.Object, from, to *version) (result runtime.Ob
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			c.panicked(value, debug.Stack())
-			err = fmt.Errorf("the conversion panicked: %v", value)
+			err = c.panicked(value)
 		}
 	}()
 	result, err = f(c.ctx, o)

@@ -22,7 +22,7 @@ var _ = Describe("A ConversionReview", func() {
 
 	DescribeTable("is refused",
 		func(body, reason string) {
-			answer, err := cronJobs().Answer(context.Background(), []byte(body))
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
 			Expect(answer).To(BeNil())
 			var refusal *convert.Refusal
 			Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
@@ -61,7 +61,7 @@ var _ = Describe("A ConversionReview", func() {
 
 	It("takes the longest uid and returns it in the same form", func() {
 		uid := strings.Repeat("é", 100) + `\u00e9\"` + strings.Repeat("u", 50)
-		answer, err := cronJobs().Answer(context.Background(), []byte(strings.Replace(valid, "u-1", uid, 1)))
+		answer, err := cronJobs().Answer(context.Background(), []byte(strings.Replace(valid, "u-1", uid, 1)), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(answer)).To(ContainSubstring(`"uid":"` + uid + `"`))
 	})
@@ -69,7 +69,7 @@ var _ = Describe("A ConversionReview", func() {
 	It("is answered in its own version", func() {
 		for _, version := range []string{"v1", "v1beta1"} {
 			body := strings.Replace(string(review("v1", object("v1alpha1", "", `"schedule":"1"`))), "apiextensions.k8s.io/v1", "apiextensions.k8s.io/"+version, 1)
-			answer, err := cronJobs().Answer(context.Background(), []byte(body))
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
 			Expect(err).NotTo(HaveOccurred())
 			var meta metav1.TypeMeta
 			Expect(json.Unmarshal(answer, &meta)).To(Succeed())
@@ -86,7 +86,7 @@ var _ = Describe("A ConversionReview", func() {
 	DescribeTable("without objects is answered with none",
 		func(objects string) {
 			body := strings.Replace(valid, `"objects":[]`, objects, 1)
-			answer, err := cronJobs().Answer(context.Background(), []byte(body))
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(answer)).To(ContainSubstring(`"convertedObjects":[],`))
 			Expect(string(answer)).To(ContainSubstring(`"status":"Success"`))
@@ -140,7 +140,7 @@ var _ = Describe("A ConversionReview", func() {
 	DescribeTable("is refused if another replica converts what it needs", func(to, object string) {
 		k := cronJobs()
 		k.Elsewhere = []string{"v3"}
-		_, err := k.Answer(context.Background(), review(to, object))
+		_, err := k.Answer(context.Background(), review(to, object), nil)
 		refused, ok := errors.AsType[*convert.Refusal](err)
 		Expect(ok).To(BeTrue(), "%v", err)
 		Expect(refused.Status).To(Equal(http.StatusServiceUnavailable))

@@ -27,7 +27,7 @@ func (k *Kind) RoundTrip(ctx context.Context, object []byte, from, to string) (l
 	source := jsontext.TreeOf(object)
 	(&conversion{call: &call{Kind: &Kind{Forget: true}}}).take(source)
 	kind, _ := stringOf(source.Member("kind"))
-	c := conversion{call: &call{Kind: k, ctx: ctx, hub: hub}, kind: kind}
+	c := conversion{call: &call{Kind: k, ctx: ctx, review: &review{}, hub: hub, to: named(to), observer: unobserved{}}, kind: kind}
 	way, direction := []*version{named(from), hub, named(to), hub, named(from)}, []string{"to", "to", "back from", "back from"}
 	var there, back *tree
 	for i, at := 0, source; i < len(direction); i++ {

@@ -89,21 +89,14 @@ func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []st
 
 // appendMembers appends the members of an object in JSON.
 func appendMembers(dst, text []byte, except []string) ([]byte, error) {
-	i, more := jsontext.First(text, 0, '{')
-	for more {
-		name, _, end := jsontext.Text(text, i)
-		value := jsontext.Colon(text, end)
-		next := jsontext.SkipValue(text, value, 10000)
-		if next < 0 {
-			return dst, jsontext.Malformed(i)
-		}
-		if !slices.Contains(except, jsontext.Unquote(name)) {
-			dst = append(append(dst, ','), text[i:next]...)
-		}
-		i, more = jsontext.Next(text, next, '}')
-	}
-	if i < 0 {
+	t := jsontext.TreeOf(text)
+	if !t.IsObject() {
 		return dst, fmt.Errorf("it is written as JSON that is no object: %w", ErrSyntax)
+	}
+	for _, m := range t.Items {
+		if !slices.Contains(except, m.Name) {
+			dst = m.Append(append(jsontext.AppendString(append(dst, ','), m.Name), ':'))
+		}
 	}
 	return dst, nil
 }
