@@ -16,7 +16,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/errors"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -339,7 +339,7 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 				}
 				if err != nil && other != nil {
 					Expect(strings.ReplaceAll(err.Error(), group, "")).To(Equal(strings.ReplaceAll(other.Error(), oracle, "")), about)
-					seen["conflicted"] = seen["conflicted"] || errors.IsConflict(err)
+					seen["conflicted"] = seen["conflicted"] || apierrors.IsConflict(err)
 					continue
 				}
 				Expect(err).NotTo(HaveOccurred(), about)
@@ -406,7 +406,7 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 // holdsNull reports whether an edit is refused for a null, which structured-merge-diff leaves of a map or list that has
 // lost all that its version has.
 func holdsNull(err error) bool {
-	return errors.IsInvalid(err) && strings.Contains(err.Error(), `"null"`)
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), `"null"`)
 }
 
 // difference says what two objects do not have alike.
