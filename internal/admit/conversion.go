@@ -171,6 +171,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 			run.end()
 			done <- end
 		}()
+		growStack()
 		end.text, end.err = c.Answer(ctx, review, run.room)
 	}()
 	select {
