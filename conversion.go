@@ -59,7 +59,7 @@ type Conversion[Hub runtime.Object] struct {
 // A Spoke is a version other than the Hub, and its conversions. NewSpoke and ConvertibleSpoke make it.
 type Spoke[Hub runtime.Object] struct {
 	version string
-	new     func() runtime.Object // nil for unstructured objects
+	object  reflect.Type // nil for unstructured objects
 	toHub   func(context.Context, runtime.Object) (runtime.Object, error)
 	fromHub func(context.Context, runtime.Object) (runtime.Object, error)
 	err     error
@@ -78,7 +78,7 @@ func NewSpoke[Hub, S runtime.Object](version string, to func(context.Context, S)
 		s.err = errors.New("lacks a function; NewSpoke needs one to the Hub and one from it")
 		return s
 	}
-	s.new, s.err = newObject[S]()
+	s.object, s.err = objectType[S]()
 	s.toHub = func(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 		return checked(to(ctx, obj.(S)))
 	}
@@ -97,24 +97,19 @@ func ConvertibleSpoke[Hub interface {
 	runtime.Object
 	conversion.Convertible
 }](version string) Spoke[Hub] {
-	hub, err := newObject[Hub]()
-	spoke, spokeErr := newObject[S]()
-	if err := errors.Join(err, spokeErr); err != nil {
-		return Spoke[Hub]{version: version, err: err}
-	}
 	return NewSpoke(version,
 		func(_ context.Context, from S) (Hub, error) {
-			to := hub().(Hub)
+			to := reflect.New(reflect.TypeFor[Hub]().Elem()).Interface().(Hub)
 			return to, from.ConvertTo(to)
 		},
 		func(_ context.Context, from Hub) (S, error) {
-			to := spoke().(S)
+			to := reflect.New(reflect.TypeFor[S]().Elem()).Interface().(S)
 			return to, to.ConvertFrom(from)
 		})
 }
 
-// newObject returns a function that makes objects of the type that T points to. It is nil for unstructured objects.
-func newObject[T runtime.Object]() (func() runtime.Object, error) {
+// objectType returns T, a pointer to a struct. It is nil for unstructured objects.
+func objectType[T runtime.Object]() (reflect.Type, error) {
 	t := reflect.TypeFor[T]()
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("%s is no pointer to an API type, such as *corev1.Pod", t)
@@ -122,7 +117,7 @@ func newObject[T runtime.Object]() (func() runtime.Object, error) {
 	if t.Elem() == unstructuredType {
 		return nil, nil
 	}
-	return func() runtime.Object { return reflect.New(t.Elem()).Interface().(runtime.Object) }, nil
+	return t, nil
 }
 
 // checked returns the result of a conversion. A nil object without an error would be sent as null.
@@ -150,11 +145,11 @@ func (c Conversion[Hub]) defineConversion() (*convert.Kind, string, error) {
 	if plural == "" || len(validation.IsDNS1123Subdomain(group)) > 0 || len(validation.IsDNS1123Label(plural)) > 0 {
 		return nil, "", bad("has no CustomResourceDefinition; set CRD to its name, <plural>.<group>, such as \"cronjobs.batch.example.com\"")
 	}
-	hub, err := newObject[Hub]()
+	hub, err := objectType[Hub]()
 	if err != nil {
 		return nil, "", bad("has a Hub that cannot be converted: %w", err)
 	}
-	kind := &convert.Kind{Group: group, Forget: c.Lossy, Versions: []convert.Version{{Name: c.Version, New: hub}}}
+	kind := &convert.Kind{Group: group, Forget: c.Lossy, Versions: []convert.Version{{Name: c.Version, Type: hub}}}
 	if len(c.Spokes) == 0 {
 		return nil, "", bad("has no Spokes; add one for each other version that the definition serves")
 	}
@@ -165,7 +160,7 @@ func (c Conversion[Hub]) defineConversion() (*convert.Kind, string, error) {
 		if s.err != nil {
 			return nil, "", bad("has a spoke, version %q, that %w", s.version, s.err)
 		}
-		kind.Versions = append(kind.Versions, convert.Version{Name: s.version, New: s.new, ToHub: s.toHub, FromHub: s.fromHub})
+		kind.Versions = append(kind.Versions, convert.Version{Name: s.version, Type: s.object, ToHub: s.toHub, FromHub: s.fromHub})
 	}
 	for i, v := range kind.Versions {
 		if problems := validation.IsDNS1035Label(v.Name); len(problems) > 0 {

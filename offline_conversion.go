@@ -26,9 +26,9 @@ func (c conversionOf) offline() OfflineConversion {
 func (c conversionOf) empty(v convert.Version) runtime.Object {
 	kind := schema.GroupVersionKind{Group: c.kind.Group, Version: v.Name}
 	var object runtime.Object = &unstructured.Unstructured{Object: map[string]any{}}
-	if v.New != nil {
-		object = v.New()
-		kind.Kind = reflect.TypeOf(object).Elem().Name()
+	if v.Type != nil {
+		object = reflect.New(v.Type.Elem()).Interface().(runtime.Object)
+		kind.Kind = v.Type.Elem().Name()
 	}
 	object.GetObjectKind().SetGroupVersionKind(kind)
 	return object

@@ -88,7 +88,7 @@ func (j *spokeJob) ConvertFrom(from conversion.Hub) error {
 }
 
 // jobSizes are numbers of containers, for objects of about 2 and 22 KB.
-var jobSizes = []int{1, 26}
+var jobSizes = []int{1, 28}
 
 // newJob returns an object of about 2 KB, of which a fourth is managedFields, or a larger one with more containers.
 func newJob(containers int) *spokeJob {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,8 +61,8 @@ func jobs(lossy bool, toHub convert.Func) *convert.Kind {
 	keys := &convert.Keys{}
 	keys.Learn([]byte("a key of the benchmark, of 32 bytes"))
 	return &convert.Kind{Group: hubVersion.Group, Kind: jobKind, Forget: lossy, Keys: keys, Versions: []convert.Version{
-		{Name: hubVersion.Version, New: func() runtime.Object { return &hubJob{} }},
-		{Name: spokeVersion.Version, New: func() runtime.Object { return &spokeJob{} }, ToHub: toHub, FromHub: jobFromHub},
+		{Name: hubVersion.Version, Type: reflect.TypeFor[*hubJob]()},
+		{Name: spokeVersion.Version, Type: reflect.TypeFor[*spokeJob](), ToHub: toHub, FromHub: jobFromHub},
 	}}
 }
 
@@ -143,7 +144,7 @@ func sectionConversion(r *report, p plan) (err error) {
 		if err := measureRemote(p, server, works); err != nil {
 			return err
 		}
-		r.title("Over TLS, conversion of an object of %d KB: the server's CPU time", len(rev.body)>>10)
+		r.title("Over TLS, conversion of an object of %d KB: the server's CPU time", (len(rev.body)+512)>>10)
 		floor := works[len(works)-1]
 		net := func(w *remote) *work {
 			left := &work{name: w.name}
@@ -158,7 +159,7 @@ func sectionConversion(r *report, p plan) (err error) {
 			x := net(w).ratioTo(base)
 			r.line("%-28s %11.1f %12.0f   %.3f (%.3f-%.3f)", w.name, quartiles(w.cpu).median, quartiles(w.rate).median, x.median, x.low, x.high)
 			if bound := []float64{conversionBound, 0, forgetConversionBound, 0}[i]; bound > 0 {
-				r.judge(x.median, bound, "conversion of %d KB over TLS: net CPU, %s/controller-runtime", len(rev.body)>>10, w.name)
+				r.judge(x.median, bound, "conversion of %d KB over TLS: net CPU, %s/controller-runtime", (len(rev.body)+512)>>10, w.name)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -217,9 +218,9 @@ func betaFromHub(_ context.Context, o runtime.Object) (runtime.Object, error) {
 // cronJobs returns the kind with all its versions.
 func cronJobs() *convert.Kind {
 	return &convert.Kind{Group: group, Kind: "CronJob", Keys: keysOf("a key"), Versions: []convert.Version{
-		{Name: "v1alpha1", New: func() runtime.Object { return &Alpha{} }, ToHub: alphaToHub, FromHub: alphaFromHub},
+		{Name: "v1alpha1", Type: reflect.TypeFor[*Alpha](), ToHub: alphaToHub, FromHub: alphaFromHub},
 		{Name: "v1beta1", ToHub: betaToHub, FromHub: betaFromHub},
-		{Name: "v1", New: func() runtime.Object { return &Job{} }},
+		{Name: "v1", Type: reflect.TypeFor[*Job]()},
 	}}
 }
 

@@ -5,6 +5,7 @@ package convert_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -165,7 +166,7 @@ var _ = Describe("A member that the target cannot hold", func() {
 
 	It("survives for a type that does not copy itself", func() {
 		k := cronJobs()
-		k.Versions[0].New = func() kruntime.Object { return &uncopied{} }
+		k.Versions[0].Type = reflect.TypeFor[*uncopied]()
 		spoke := func(f convert.Func) convert.Func {
 			return func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
 				if u, ok := o.(*uncopied); ok {

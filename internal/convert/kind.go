@@ -29,7 +29,6 @@ import (
 	"context"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -42,10 +41,10 @@ type Func = func(context.Context, runtime.Object) (runtime.Object, error)
 
 // Version is one version of a kind and how it is converted.
 type Version struct {
-	Name    string                // for instance "v1alpha1"
-	New     func() runtime.Object // returns an empty object; nil stands for *unstructured.Unstructured
-	ToHub   Func                  // nil for the hub
-	FromHub Func                  // nil for the hub
+	Name    string       // for instance "v1alpha1"
+	Type    reflect.Type // of its objects, a pointer to a struct; nil for *unstructured.Unstructured
+	ToHub   Func         // nil for the hub
+	FromHub Func         // nil for the hub
 }
 
 // Kind is the versions of the kind that one CustomResourceDefinition defines. eirinix.Conversion checks them. Its methods
@@ -95,7 +94,6 @@ type version struct {
 	*Version
 	apiVersion string
 	gv         schema.GroupVersion
-	typ        reflect.Type // of its objects; nil for trees
 }
 
 // versions returns the versions, and the hub.
@@ -109,13 +107,6 @@ func (k *Kind) versions() (all []version, hub *version) {
 		if v.ToHub == nil {
 			hub = v
 		}
-		if v.New == nil {
-			continue
-		}
-		sample := v.New()
-		if _, tree := sample.(*unstructured.Unstructured); !tree {
-			v.typ = reflect.TypeOf(sample)
-		}
 	}
 	return all, hub
 }
@@ -125,8 +116,8 @@ func (v *version) known() decode.Known {
 	if v.isTree() {
 		return decode.Known{}
 	}
-	return decode.KnownTo(v.New())
+	return decode.KnownTo(v.Type)
 }
 
 // isTree reports whether the objects of the version are *unstructured.Unstructured.
-func (v *version) isTree() bool { return v.typ == nil }
+func (v *version) isTree() bool { return v.Type == nil }

@@ -108,7 +108,7 @@ func decoded(text []byte, v *version) (runtime.Object, error) {
 	if v.isTree() {
 		o = &unstructured.Unstructured{}
 	} else {
-		o = v.New()
+		o = reflect.New(v.Type.Elem()).Interface().(runtime.Object)
 	}
 	if err := decode.Into(text, body(o)); err != nil {
 		return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
@@ -148,7 +148,7 @@ func (c *conversion) check(o runtime.Object, from, to *version) error {
 	if o == nil || reflect.ValueOf(o).Kind() == reflect.Pointer && reflect.ValueOf(o).IsNil() {
 		return errors.New("it returned no object; return one, or an error")
 	}
-	want := to.typ
+	want := to.Type
 	if to.isTree() {
 		want = reflect.TypeFor[*unstructured.Unstructured]()
 	}

@@ -5,11 +5,11 @@ package convert_test
 import (
 	"context"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
 )
@@ -65,7 +65,7 @@ var _ = Describe("A round trip for an audit", func() {
 	},
 		Entry("of a function", trees(func(map[string]any) { panic("boom") }, unchanged), "to v1: the conversion panicked: boom"),
 		Entry("of a type", &convert.Kind{Group: group, Versions: []convert.Version{
-			{Name: "v1alpha1", New: func() runtime.Object { return &explosive{} }, ToHub: alphaToHub}, {Name: "v1"},
+			{Name: "v1alpha1", Type: reflect.TypeFor[*explosive](), ToHub: alphaToHub}, {Name: "v1"},
 		}}, "the conversion panicked: boom"),
 	)
 })

@@ -12,8 +12,8 @@ import (
 // Known is the part of a JSON value that a Go type knows. The zero value knows everything, as a tree of maps does.
 type Known struct{ p *plan }
 
-// KnownTo returns the members that the type of obj knows.
-func KnownTo(obj any) Known { return Known{planFor(reflect.TypeOf(obj))} }
+// KnownTo returns the members that a type knows.
+func KnownTo(t reflect.Type) Known { return Known{planFor(t)} }
 
 // target returns the plan behind pointers.
 func (k Known) target() *plan {

@@ -3,13 +3,15 @@ package decode
 // This file holds the specs of the members that a type knows.
 
 import (
+	"reflect"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 )
 
 var _ = Describe("Known", func() {
-	pod := KnownTo(&corev1.Pod{})
+	pod := KnownTo(reflect.TypeFor[*corev1.Pod]())
 
 	DescribeTable("finds members that a type does not know",
 		func(raw string, all bool) { Expect(pod.All([]byte(raw))).To(Equal(all)) },
