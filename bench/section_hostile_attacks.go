@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -71,6 +72,11 @@ func attacks() []attack {
 			}
 			atOnce(60, func(int) { repeat(ctx, c, conversionPath, false, rev.body) })
 			return nil
+		}},
+		{name: "objects made to cost conversions time", run: func(ctx context.Context, c *child) error {
+			failed := make([]error, 4)
+			atOnce(len(failed), func(i int) { failed[i] = convertAgain(ctx, c, costlyJobs()[i]) })
+			return errors.Join(failed...)
 		}},
 		{name: "a hundred conversions that hang", run: func(ctx context.Context, c *child) error {
 			rev, err := conversionOf(newJob(1))
@@ -154,6 +160,39 @@ func repeat(ctx context.Context, c *child, path string, chunked bool, body []byt
 			_ = resp.Body.Close()
 		}
 	}
+}
+
+// costlyJobs returns reviews of objects that a tenant can make: with an annotation that claims to hold many values, with
+// what JSON writes in six bytes each, and with many items of the same names.
+func costlyJobs() [][]byte {
+	job := func(annotation, template string) []byte {
+		return []byte(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"` + hubVersion.String() +
+			`","objects":[{"apiVersion":"` + spokeVersion.String() + `","kind":"` + jobKind + `","metadata":{"name":"a","namespace":"b","annotations":{"` +
+			convert.Prefix + strings.Repeat("0", 32) + `":"01234567.AAAAAAAAAAAAAAAAAAAAAA.` + annotation + `"}},"spec":{"schedule":"5 4","template":{` + template + `}}}]}}`)
+	}
+	items := func(n int, item string) string {
+		return `"containers":[` + strings.Repeat(item+",", n) + item + `]`
+	}
+	claims := strings.Repeat(`[\"spec\",\"template\",\"containers\",0,1],`, 1600) // 70 KB
+	return [][]byte{
+		job(claims, items(20_000, `{"name":"a"}`)),
+		job(claims, items(20_000, `{"name":"a","x":"`+strings.Repeat("0", 40)+`"}`)),
+		job("", `"x":"`+strings.Repeat("<", 12<<10)+`"`),
+		job("", items(16_000, `{"name":"a","image":"i","x":{"y":[1,2,3]},"env":[{"name":"a"}]}`)),
+	}
+}
+
+// convertAgain sends a conversion repeatedly. It returns an error if one is not answered with an object, since lists of its
+// kind would then fail.
+func convertAgain(ctx context.Context, c *child, body []byte) error {
+	w := &remote{client: c.client(false), url: c.at(conversionPath), body: body}
+	defer w.client.CloseIdleConnections()
+	for ctx.Err() == nil {
+		if _, answer, err := w.once(); err != nil || !bytes.Contains(answer, []byte(`"status":"Success"`)) {
+			return fmt.Errorf("an object of %d KB is not converted: %.300s %w", len(body)>>10, answer, err)
+		}
+	}
+	return nil
 }
 
 // neverRead sends a body on a connection with a minimal receive buffer, and holds the connection without reading.
