@@ -186,6 +186,25 @@ var _ = Describe("A member that the target cannot hold", func() {
 		}
 	})
 
+	// structured-merge-diff leaves null in the place of an object of which a manager has given up all that a version has.
+	It("survives in an object of which null is left", func() {
+		k := trees(func(o map[string]any) {
+			if spec, ok := o["spec"].(map[string]any); ok {
+				delete(spec, "size")
+			}
+		}, unchanged)
+		there := converted(k, "v1", object("v1alpha1", "", `"size":7,"color":"red"`))
+		null := strings.Replace(there, `"spec":{"color":"red"}`, `"spec":null`, 1)
+		Expect(null).To(ContainSubstring(`"spec":null`))
+		back := converted(k, "v1alpha1", null)
+		Expect(back).To(ContainSubstring(`"spec":{"size":7}`))
+
+		empty := strings.Replace(object("v1alpha1", "", ""), `"spec":{}`, `"spec":null`, 1)
+		Expect(empty).To(ContainSubstring(`"spec":null`))
+		k = trees(unchanged, func(o map[string]any) { o["spec"] = map[string]any{} }) // as a Go type writes it
+		Expect(noteOf(converted(k, "v1", empty))).To(BeEmpty(), "an empty object in its place is no loss")
+	})
+
 	It("survives under an empty name", func() {
 		k := trees(func(o map[string]any) { delete(o["spec"].(map[string]any), "limits") }, unchanged)
 		source := object("v1alpha1", "", `"limits":{"":"1","a":"2"}`)
