@@ -115,6 +115,7 @@ var _ = Describe("A conversion", func() {
 		Entry("the generation", "", func(j *Job) { j.Generation = 1 }, "it changed metadata.generation"),
 		Entry("the creation", "", func(j *Job) { j.CreationTimestamp = metav1.Unix(1, 0) }, "it changed metadata.creationTimestamp"),
 		Entry("the deletion", "", func(j *Job) { j.DeletionTimestamp = &metav1.Time{Time: metav1.Unix(1, 0).Time} }, "it changed metadata.deletionTimestamp"),
+		Entry("the deletion, in place", `,"deletionTimestamp":"2026-01-02T03:04:05Z"`, func(j *Job) { j.DeletionTimestamp.Time = metav1.Unix(1, 0).Time }, "it changed metadata.deletionTimestamp"),
 		Entry("the deletion's grace", `,"deletionGracePeriodSeconds":1`, func(j *Job) { *j.DeletionGracePeriodSeconds = 2 }, "it changed metadata.deletionGracePeriodSeconds"),
 		Entry("an owner", `,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]`, func(j *Job) { j.OwnerReferences[0].Name = "x" }, "it changed metadata.ownerReferences"),
 		Entry("a finalizer", `,"finalizers":["a"]`, func(j *Job) { j.Finalizers[0] = "x" }, "it changed metadata.finalizers"),

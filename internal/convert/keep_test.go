@@ -366,6 +366,13 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(converted(k, "v1", object("v1alpha1", "", `"a":1`)))).To(BeEmpty())
 	})
 
+	It("does not count empty labels", func() {
+		k := trees(func(o map[string]any) { delete(o["metadata"].(map[string]any), "labels") }, unchanged)
+		there := converted(k, "v1", object("v1alpha1", `,"labels":{}`, `"a":1`))
+		Expect(there).To(ContainSubstring(`"labels":{}`))
+		Expect(noteOf(there)).To(BeEmpty())
+	})
+
 	It("stands for the absence of a value that the way back adds", func() {
 		k, counts := quietly(trees(unchanged, func(o map[string]any) {
 			if spec := o["spec"].(map[string]any); spec["policy"] == nil {
