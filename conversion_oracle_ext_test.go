@@ -55,20 +55,12 @@ func without(version string, o map[string]any) (lacked bool) {
 }
 
 // carry copies what a version lacks to another object, as a controller that writes in this version leaves it as it is. With
-// items, it copies those that are missing, too.
+// items, it copies all of them.
 func carry(version string, from, to map[string]any, items bool) {
 	was, _ := from["spec"].(map[string]any)
 	if is, _ := to["spec"].(map[string]any); items && is != nil {
-		old, _ := was["items"].([]any)
-		list, _ := is["items"].([]any)
-		for _, item := range old {
-			named := func(other any) bool { return other.(map[string]any)["name"] == item.(map[string]any)["name"] }
-			if !slices.ContainsFunc(list, named) {
-				list = append(list, item)
-			}
-		}
-		if len(list) > 0 {
-			is["items"] = list
+		if delete(is, "items"); was["items"] != nil {
+			is["items"] = was["items"]
 		}
 	}
 	for _, path := range lacking[version] {
@@ -236,19 +228,19 @@ func ownersOf(o *unstructured.Unstructured) map[string]string {
 type edit struct {
 	version, manager, part string
 	force, update          bool
-	adds                   bool // an update removes no item
+	keeps                  bool // an update leaves the items as they are
 	value                  map[string]any
 }
 
 // randomEdit returns an edit by one of some managers in one of some versions.
 //
 // Two things end otherwise than with all fields, because an API server does not ask the webhook. An update in the stored
-// version that removes an item leaves what is kept for it, until another one of its name is there. And no request to the
+// version that removes or adds an item does not see what is kept for one of its name. And no request to the
 // status subresource can change annotations, so a manager that gives up a status in a version that lacks it leaves it.
 func randomEdit(r *rand.Rand, stored string, versions, managers int) edit {
 	e := edit{
 		version: fmt.Sprint("v", r.IntN(versions)+1), manager: string(rune('A' + r.IntN(managers))), part: "spec",
-		force: r.IntN(3) == 0, update: r.IntN(4) == 0, adds: stored != "v1",
+		force: r.IntN(3) == 0, update: r.IntN(4) == 0, keeps: stored != "v1",
 	}
 	if r.IntN(5) == 0 {
 		e.part, e.version = "status", fmt.Sprint("v", int(e.manager[0]-'A')%versions+1)
@@ -276,7 +268,7 @@ func (e edit) play(ctx context.Context, at dynamic.ResourceInterface, group, nam
 		return nil, err
 	}
 	edited := map[string]any{e.part: runtime.DeepCopyJSON(e.value)}
-	carry(e.version, o.Object, edited, e.adds)
+	carry(e.version, o.Object, edited, e.keeps)
 	o.Object[e.part] = edited[e.part]
 	return at.Update(ctx, o, metav1.UpdateOptions{FieldManager: e.manager}, subresources...)
 }
@@ -311,7 +303,7 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 
 		seed := uint64(1) // so that a failure is one of the change
 		if os.Getenv("EIRINIX_SOAK") != "" {
-			seed = uint64(GinkgoRandomSeed())
+			seed, sequences = uint64(GinkgoRandomSeed()), 7*sequences
 		}
 
 		// sequence plays edits of both kinds, and returns what has happened, and where they differ.
@@ -337,9 +329,12 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 				if holdsNull(err) || holdsNull(other) {
 					return seen, nil
 				}
+				if apierrors.IsConflict(err) && apierrors.IsConflict(other) {
+					seen["conflicted"] = true // ours can name the annotation that stands for a field
+					continue
+				}
 				if err != nil && other != nil {
 					Expect(strings.ReplaceAll(err.Error(), group, "")).To(Equal(strings.ReplaceAll(other.Error(), oracle, "")), about)
-					seen["conflicted"] = seen["conflicted"] || apierrors.IsConflict(err)
 					continue
 				}
 				Expect(err).NotTo(HaveOccurred(), about)
@@ -397,9 +392,9 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 		}
 		Expect(counts["repeated"]).To(BeNumerically("<", sequences/20))
 	},
-		Entry("stored with all", "v1", 700),
-		Entry("stored without some", "v2", 700),
-		Entry("stored without others", "v3", 600),
+		Entry("stored with all", "v1", 100),
+		Entry("stored without some", "v2", 100),
+		Entry("stored without others", "v3", 100),
 	)
 })
 
