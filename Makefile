@@ -30,7 +30,7 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 
 # Rooms with specs of the label sequential. Those compute for long, in one goroutine at a time. The race detector makes
 # them ten times slower there, and can find nothing.
-SEQUENTIAL = controller|decode|patch
+SEQUENTIAL = controller|convert|decode|patch
 
 .PHONY: test
 # The rotations come first, because they take the longest and wait for most of it.

@@ -148,10 +148,14 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		g, until := NewWithT(t), make(chan struct{}, 60)
 		h, _ := converting(t, 32*293<<10, until)
 		all, answers := h.objects.conversions, []chan *httptest.ResponseRecorder{}
-		for range 60 {
-			answers = append(answers, sent(h, shops+"?timeout=20s", []byte("x")))
-		}
 		together, fit := int64(32*293<<10), all.most/(32*293<<10)
+		for i := range int64(60) { // those that get memory have time until the others have ended
+			timeout := "?timeout=10s"
+			if i < 2*fit {
+				timeout = "?timeout=20s"
+			}
+			answers = append(answers, sent(h, shops+timeout, []byte("x")))
+		}
 		g.Expect(all.held.TryAcquire(all.most-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
 		pod := &memory{account: h.objects.objects, ctx: t.Context()}
 		g.Expect(pod.decode(manyContainers(2000), &corev1.Pod{})).To(Succeed(), "steps have their own")
@@ -178,8 +182,8 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 				}
 			}
 		}
-		g.Expect(late).To(BeNumerically(">=", 60-3*fit), "those that waited for memory say so; some get it at that moment")
-		g.Expect(h.conversions[shops].left.runs.Load()).To(BeNumerically("<=", 2*fit), "the others ended when their context did")
+		g.Expect(late).To(BeEquivalentTo(60-2*fit), "those that waited for memory say so")
+		g.Expect(h.conversions[shops].left.runs.Load()).To(Equal(fit), "the others ended when their context did")
 		close(until)
 		synctest.Wait()
 		g.Expect(all.held.TryAcquire(all.most)).To(BeTrue())
