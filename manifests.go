@@ -173,7 +173,7 @@ func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource)
 	return resources.NewMapper(scheme, given)
 }
 
-// auditLists returns the resources that an audit of the steps and the conversions lists, by namespace and group. Kinds that the scheme does
+// auditLists returns the resources that an audit lists, by namespace and group. Kinds that the scheme does
 // not hold are an error.
 func (s setup) auditLists() (map[string]map[string][]string, error) {
 	plain := newResolver(s.options, resources.Cluster{})

@@ -219,10 +219,7 @@ func (e *entry) size() int {
 
 // fit adds the annotations of losses. It returns the places of those for which there is no room.
 func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (places []string) {
-	left, reserved, shed := room(annotations), 0, 0
-	for i := range losses {
-		left -= losses[i].size()
-	}
+	left, reserved, shed := roomBeside(annotations, losses), 0, 0
 	if left < 0 {
 		reserved = len(Incomplete) + (mostNamed+1)*longestNamed
 	}
@@ -254,6 +251,15 @@ func room(annotations *tree) int {
 	for _, a := range annotations.Items {
 		text, _ := stringOf(a)
 		left -= len(a.Name) + len(text)
+	}
+	return left
+}
+
+// roomBeside returns the number of bytes that the annotations of all losses leave. It is negative if they do not fit.
+func roomBeside(annotations *tree, losses []entry) int {
+	left := room(annotations)
+	for i := range losses {
+		left -= losses[i].size()
 	}
 	return left
 }
