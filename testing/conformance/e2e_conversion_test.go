@@ -115,22 +115,9 @@ var _ = Describe("A conversion webhook", func() {
 	})
 
 	It("serves the garbage collector, which reads the preferred version", Label("S37"), func(ctx SpecContext) {
-		plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter, ControllerManager: true})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(plane.Stop)
-		all, typed := Must(dynamic.NewForConfig(plane.Config())), Must(kubernetes.NewForConfig(plane.Config()))
 		c := crdOf("collected")
-		_, err = all.Resource(definitions).Create(ctx, c.definition(nil, crdVersion("v1", true), crdVersion("v2", false)), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		m := eirinix.NewManager(eirinix.ManagerOptions{
-			Namespace: metav1.NamespaceDefault, WebhookNamespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
-			RestConfig: plane.Config(), DrainDelay: -1,
-		})
-		Expect(m.AddExtension(c.conversion(&atomic.Int64{}))).To(Succeed())
-		start(ctx, m)
-		in := func(version string) dynamic.ResourceInterface {
-			return all.Resource(c.resource(version)).Namespace(metav1.NamespaceDefault)
-		}
+		plane, in := c.onPlaneOfItsOwn(ctx, eirinixtest.ControlPlaneOptions{ControllerManager: true})
+		typed := Must(kubernetes.NewForConfig(plane.Config()))
 		awaitConversion(ctx, in("v2"), c.object("v1", "owner", inVersion("v1", "owner")), in("v1"))
 
 		owner, err := in("v2").Get(ctx, "owner", metav1.GetOptions{})
@@ -158,6 +145,27 @@ var _ = Describe("A conversion webhook", func() {
 		})
 	}, SpecTimeout(8*patience))
 })
+
+// onPlaneOfItsOwn starts a control plane with c, and a Manager that converts its objects. It returns the objects of a version.
+func (c crd) onPlaneOfItsOwn(ctx context.Context, o eirinixtest.ControlPlaneOptions) (*eirinixtest.ControlPlane, func(version string) dynamic.ResourceInterface) {
+	GinkgoHelper()
+	o.Progress = GinkgoWriter
+	plane, err := eirinixtest.NewControlPlane(ctx, o)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(plane.Stop)
+	all := Must(dynamic.NewForConfig(plane.Config()))
+	_, err = all.Resource(definitions).Create(ctx, c.definition(nil, crdVersion("v1", true), crdVersion("v2", false)), metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	m := eirinix.NewManager(eirinix.ManagerOptions{
+		Namespace: metav1.NamespaceDefault, WebhookNamespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+		RestConfig: plane.Config(), DrainDelay: -1,
+	})
+	Expect(m.AddExtension(c.conversion(&atomic.Int64{}))).To(Succeed())
+	start(ctx, m)
+	return plane, func(version string) dynamic.ResourceInterface {
+		return all.Resource(c.resource(version)).Namespace(metav1.NamespaceDefault)
+	}
+}
 
 // awaitConversion creates an object and waits until it can be read in another version.
 func awaitConversion(ctx context.Context, read dynamic.ResourceInterface, o *unstructured.Unstructured, created dynamic.ResourceInterface) {

@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -41,22 +39,9 @@ func (c crd) conversions() (calls, objects int) {
 var _ = Describe("A ConversionReview", func() {
 	It("holds one object, whatever is read", Label("S38"), func(ctx SpecContext) {
 		const objects = 50
-		plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(plane.Stop)
-		all := Must(dynamic.NewForConfig(plane.Config()))
 		c := crdOf("counted")
-		_, err = all.Resource(definitions).Create(ctx, c.definition(nil, crdVersion("v1", true), crdVersion("v2", false)), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		m := eirinix.NewManager(eirinix.ManagerOptions{
-			Namespace: metav1.NamespaceDefault, WebhookNamespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
-			RestConfig: plane.Config(), DrainDelay: -1,
-		})
-		Expect(m.AddExtension(c.conversion(&atomic.Int64{}))).To(Succeed())
-		start(ctx, m)
-		in := func(version string) dynamic.ResourceInterface {
-			return all.Resource(c.resource(version)).Namespace(metav1.NamespaceDefault)
-		}
+		plane, in := c.onPlaneOfItsOwn(ctx, eirinixtest.ControlPlaneOptions{})
+		all := Must(dynamic.NewForConfig(plane.Config()))
 		awaitConversion(ctx, in("v2"), c.object("v1", "object-0", inVersion("v1", "object-0")), in("v1"))
 		for i := 1; i < objects; i++ {
 			name := fmt.Sprint("object-", i)
