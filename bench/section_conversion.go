@@ -117,7 +117,7 @@ func sectionConversion(r *report, p plan) (err error) {
 	}
 	defer undo()
 	defer func() { err = errors.Join(err, server.stop()) }()
-	client := server.client(true)
+	client := server.client(false)
 	defer client.CloseIdleConnections()
 	for _, containers := range jobSizes {
 		job := newJob(containers)

@@ -60,7 +60,7 @@ func (c *conversion) keep(dst []byte, o *object, result, back []byte, failed err
 		return dst, err
 	}
 	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), failed: failed} // dst is written over it
-	if !mend(o.text, source, h.tree, o.from, c.to) && back != nil {
+	if !c.mend(source, h.tree, o.from, c.to) && back != nil {
 		h.back = jsontext.TreeOf(bytes.Clone(back))
 	}
 	return c.finish(dst, o.text, source, h, notes{}, o.from)
@@ -84,7 +84,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (h hopped
 		return h, err
 	}
 	h.tree = jsontext.TreeOf(converted)
-	mend(text, source, h.tree, from, to)
+	c.mend(source, h.tree, from, to)
 	return h, nil
 }
 
@@ -124,7 +124,7 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 	if from.isTree() {
 		return source, nil
 	}
-	o, err := decoded(text, from)
+	o, all, err := decoded(text, from)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 		return nil, fmt.Errorf("it cannot be written as %s: %w", from.Name, err)
 	}
 	whole := jsontext.TreeOf(append(members, '}'))
-	if whole.IsObject() && !from.known().All(text, ours...) {
+	if whole.IsObject() && !all {
 		c := carrier{exact: true}
 		c.object(source, whole, from.known(), from.known(), ours)
 	}

@@ -92,10 +92,27 @@ func metadataOf(o runtime.Object) any {
 func (m *metadata) remember(source runtime.Object) {
 	of, ok := metadataOf(source).(*metav1.ObjectMeta)
 	if ok && m.text != nil && len(of.OwnerReferences) == 0 && of.DeletionTimestamp == nil && of.DeletionGracePeriodSeconds == nil {
-		before := *of
-		before.Labels, before.Annotations, before.Finalizers = maps.Clone(of.Labels), maps.Clone(of.Annotations), slices.Clone(of.Finalizers)
+		before := detached(of)
 		m.before = &before
 	}
+}
+
+// detached copies metadata that remember accepts. Its managed fields are shared.
+func detached(of *metav1.ObjectMeta) metav1.ObjectMeta {
+	o := *of
+	o.Labels, o.Annotations, o.Finalizers = maps.Clone(of.Labels), maps.Clone(of.Annotations), slices.Clone(of.Finalizers)
+	return o
+}
+
+// isAsBefore reports whether the metadata of a converted object surely is as it arrived.
+func (m *metadata) isAsBefore(of any) bool {
+	typed, ok := of.(*metav1.ObjectMeta)
+	if !ok || m.before == nil || !maps.Equal(typed.Labels, m.before.Labels) || !maps.Equal(typed.Annotations, m.before.Annotations) {
+		return false
+	}
+	now := *typed // reflection is slow for maps
+	now.Labels, now.Annotations = m.before.Labels, m.before.Annotations
+	return reflect.DeepEqual(&now, m.before)
 }
 
 // append appends the metadata as it arrived, with the labels and annotations of a converted object. It returns an error
@@ -103,9 +120,6 @@ func (m *metadata) remember(source runtime.Object) {
 func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	if of == nil {
 		return dst, fmt.Errorf("its result has no metav1.ObjectMeta; embed one in the Go type")
-	}
-	if typed, ok := of.(*metav1.ObjectMeta); ok && m.before != nil && reflect.DeepEqual(typed, m.before) {
-		return append(dst, m.text...), nil
 	}
 	all, err := patch.AppendMembers(dst, of)
 	if err != nil {

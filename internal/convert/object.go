@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +26,9 @@ var ours = []string{"apiVersion", "kind", "metadata"}
 type conversion struct {
 	*call
 	kind string
+
+	all bool // the type of the latest source knows all of its members
+	end int  // of the metadata in the latest result, if it is as it arrived; 0 if not
 }
 
 // object appends the converted object.
@@ -55,17 +60,33 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 // back, or nil if there is none, and the error of that.
 func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, back []byte, err error) {
 	if c.Forget {
-		return o.from.isTree() || o.from.known().All(o.text, ours...), nil, nil
+		return c.all, nil, nil
 	}
-	again, err := decoded(text, c.to)
+	again, err := c.again(text, m)
 	if err != nil {
 		return false, nil, err
 	}
 	if again, err = c.run(again, c.to, o.from); err != nil {
 		return false, nil, err
 	}
-	c.scratch, err = c.write(c.scratch[:0], again, m, c.to, o.from)
+	c.scratch, err = c.write(slices.Grow(c.scratch[:0], len(o.text)+1), again, m, c.to, o.from)
 	return bytes.Equal(c.scratch, o.text), c.scratch, err
+}
+
+// again decodes the latest result. Metadata that is as it arrived is copied instead, if the type leaves it to the decoder.
+func (c *conversion) again(text []byte, m *metadata) (runtime.Object, error) {
+	if of, _ := c.to.known().Member("metadata"); of != (decode.Known{}) && c.end > 0 && text[c.end] == ',' {
+		text[c.end] = '{'
+		o, _, err := decoded(text[c.end:], c.to)
+		text[c.end] = ','
+		if of, ok := metadataOf(o).(*metav1.ObjectMeta); ok && err == nil {
+			*of = detached(m.before)
+			c.name(o, c.to)
+			return o, nil
+		}
+	}
+	o, _, err := decoded(text, c.to)
+	return o, err
 }
 
 // head appends a result up to its metadata.
@@ -77,10 +98,11 @@ func (c *conversion) head(dst []byte, to *version) []byte {
 
 // convert appends the object in another version. The annotations must have been removed from the text.
 func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, error) {
-	source, err := decoded(text, from)
+	source, all, err := decoded(text, from)
 	if err != nil {
 		return dst, err
 	}
+	c.all = all
 	m.remember(source)
 	result, err := c.run(source, from, to)
 	if err != nil {
@@ -90,9 +112,13 @@ func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (
 }
 
 // write appends the result of a conversion.
-func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from, to *version) ([]byte, error) {
-	dst, err := m.append(c.head(dst, to), metadataOf(result))
-	if err != nil {
+func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from, to *version) (_ []byte, err error) {
+	start, of := len(dst), metadataOf(result)
+	dst = c.head(dst, to)
+	if c.end = 0; m.isAsBefore(of) {
+		dst = append(dst, m.text...)
+		c.end = len(dst) - start
+	} else if dst, err = m.append(dst, of); err != nil {
 		return dst, fmt.Errorf("%s: %w", way(from, to), err)
 	}
 	if dst, err = patch.AppendMembers(dst, body(result), ours...); err != nil {
@@ -103,17 +129,17 @@ func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from,
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }
 
-func decoded(text []byte, v *version) (runtime.Object, error) {
-	var o runtime.Object
+// decoded decodes an object. all is true if its type knows all of its members.
+func decoded(text []byte, v *version) (o runtime.Object, all bool, err error) {
 	if v.isTree() {
 		o = &unstructured.Unstructured{}
 	} else {
 		o = reflect.New(v.Type.Elem()).Interface().(runtime.Object)
 	}
-	if err := decode.Into(text, body(o)); err != nil {
-		return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
+	if all, err = decode.Whole(text, body(o)); err != nil {
+		return nil, false, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
 	}
-	return o, nil
+	return o, all, nil
 }
 
 // run calls the function that leads from a spoke to the hub, or from the hub to a spoke, and checks its result. A panic is
@@ -138,8 +164,13 @@ func (c *conversion) run(o runtime.Object, from, to *version) (result runtime.Ob
 	if err := c.check(result, from, to); err != nil {
 		return nil, fmt.Errorf("%s: %w", way(from, to), err)
 	}
-	result.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: to.gv.Group, Version: to.gv.Version, Kind: c.kind})
+	c.name(result, to)
 	return result, nil
+}
+
+// name gives an object its apiVersion and kind.
+func (c *conversion) name(o runtime.Object, v *version) {
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: v.gv.Group, Version: v.gv.Version, Kind: c.kind})
 }
 
 // check returns an error unless an object is one of the version that was asked for. Its apiVersion and kind can be

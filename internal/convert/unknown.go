@@ -8,14 +8,13 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// mend gives a converted object the members that the source's type does not know. The text is that of the source. It
-// returns false if nothing can be lost.
-func mend(text []byte, source, result *tree, from, to *version) bool {
-	if from.isTree() || from.known().All(text, ours...) {
+// mend gives the latest result the members that the source's type does not know. It returns false if it knows all.
+func (c *conversion) mend(source, result *tree, from, to *version) bool {
+	if c.all {
 		return false
 	}
-	c := carrier{free: to.isTree()}
-	c.object(source, result, from.known(), to.known(), ours)
+	carries := carrier{free: to.isTree()}
+	carries.object(source, result, from.known(), to.known(), ours)
 	return true
 }
 

@@ -37,6 +37,17 @@ func Into(raw []byte, obj any) error {
 	return err
 }
 
+// Whole is Into for callers that must not lose a member. all is true if the object knows every member of the text, at every
+// depth. It is false, too, if sigs.k8s.io/json had to decode the text.
+func Whole(raw []byte, obj any) (all bool, err error) {
+	d := decoder{raw: raw, most: Free, deepest: maxNesting}
+	if !d.fast(obj) && d.err == nil {
+		_, err = d.slow(obj)
+		return false, err
+	}
+	return !d.strange && d.err == nil, d.err
+}
+
 // unmarshal is the specification of this package, and its fallback.
 var unmarshal = kjson.UnmarshalCaseSensitivePreserveInts
 
@@ -80,6 +91,7 @@ type decoder struct {
 
 	made, most int64                  // bytes of memory that the object takes so far, and can take before ask is called
 	take       func(most int64) error // may be nil
+	strange    bool                   // the text has a member that a Go type does not know
 	counted    int                    // number of lists around i whose items were counted beforehand
 	err        error                  // reason that no more memory can be taken
 }
@@ -184,7 +196,7 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 		var name []byte
 		name, i = d.member(i)
 		if f := p.field(name); f == nil {
-			i = d.skip(i)
+			i, d.strange = d.skip(i), true
 		} else {
 			// A duplicate member would be merged into the first value. No caller relies on the rules for that, so
 			// sigs.k8s.io/json handles it.

@@ -2,12 +2,7 @@ package decode
 
 // This file tells which members of a text a Go type knows.
 
-import (
-	"reflect"
-	"slices"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
-)
+import "reflect"
 
 // Known is the part of a JSON value that a Go type knows. The zero value knows everything, as a tree of maps does.
 type Known struct{ p *plan }
@@ -51,35 +46,4 @@ func (k Known) Item() Known {
 		return Known{p.elem}
 	}
 	return Known{}
-}
-
-// All reports whether the type knows every member of a text, at every depth. False can also mean that a member occurs
-// twice, or that the text is not well-formed.
-func (k Known) All(raw []byte, except ...string) bool {
-	d := decoder{raw: raw, deepest: maxNesting}
-	return d.knows(k, jsontext.SkipSpace(raw, 0), except) >= 0
-}
-
-func (d *decoder) knows(k Known, i int, except []string) int {
-	opening := d.at(i)
-	if k.target() == nil || opening != '{' && opening != '[' {
-		return d.skip(i)
-	}
-	i, more := d.first(i, opening)
-	for more {
-		inner := k.Item()
-		if opening == '{' {
-			var name []byte
-			var known bool
-			name, i = d.member(i)
-			if except != nil && slices.Contains(except, string(name)) {
-				inner = Known{}
-			} else if inner, known = k.Member(string(name)); !known {
-				return -1
-			}
-		}
-		i = d.knows(inner, i, nil)
-		i, more = d.next(i, opening+2)
-	}
-	return i
 }

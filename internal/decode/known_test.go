@@ -3,6 +3,7 @@ package decode
 // This file holds the specs of the members that a type knows.
 
 import (
+	"encoding/json"
 	"reflect"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,25 +14,7 @@ import (
 var _ = Describe("Known", func() {
 	pod := KnownTo(reflect.TypeFor[*corev1.Pod]())
 
-	DescribeTable("finds members that a type does not know",
-		func(raw string, all bool) { Expect(pod.All([]byte(raw))).To(Equal(all)) },
-		Entry("nothing", `{}`, true),
-		Entry("known members", `{"metadata":{"labels":{"any":"x"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"x":"1"}}}]}}`, true),
-		Entry("an embedded member", `{"spec":{"volumes":[{"name":"a","emptyDir":{}}]}}`, true),
-		Entry("a member of the object", `{"x":1}`, false),
-		Entry("a member of an item", `{"spec":{"containers":[{"name":"a"},{"x":1}]}}`, false),
-		Entry("a member in other letters", `{"Spec":{}}`, false),
-		Entry("a member below one that reads its own JSON", `{"metadata":{"managedFields":[{"fieldsV1":{"x":{"y":1}}}]}}`, true),
-		Entry("text that is malformed", `{"spec":`, false),
-	)
-
-	It("leaves members out", func() {
-		Expect(pod.All([]byte(`{"x":{"y":1}}`), "x")).To(BeTrue())
-		Expect(pod.All([]byte(`{"spec":{"x":1}}`), "x")).To(BeFalse())
-	})
-
 	It("knows everything as a tree", func() {
-		Expect(Known{}.All([]byte(`{"x":[1,{"y":2}]}`))).To(BeTrue())
 		_, known := Known{}.Member("x")
 		Expect(known).To(BeTrue())
 		Expect(Known{}.Item()).To(Equal(Known{}))
@@ -45,5 +28,32 @@ var _ = Describe("Known", func() {
 		Expect(known).To(BeTrue())
 		_, known = containers.Item().Member("picture")
 		Expect(known).To(BeFalse())
+	})
+})
+
+var _ = Describe("Whole", func() {
+	DescribeTable("finds members that a type does not know",
+		func(raw string, all bool) {
+			got, err := Whole([]byte(raw), &corev1.Pod{})
+			Expect(got).To(Equal(all))
+			Expect(err == nil).To(Equal(json.Valid([]byte(raw))))
+		},
+		Entry("nothing", `{}`, true),
+		Entry("known members", `{"metadata":{"labels":{"any":"x"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"x":"1"}}}]}}`, true),
+		Entry("an embedded member", `{"spec":{"volumes":[{"name":"a","emptyDir":{}}]}}`, true),
+		Entry("a member of the object", `{"x":1}`, false),
+		Entry("a member of an item", `{"spec":{"containers":[{"name":"a"},{"x":1}]}}`, false),
+		Entry("a member in other letters", `{"Spec":{}}`, false),
+		Entry("a member below one that reads its own JSON", `{"metadata":{"managedFields":[{"fieldsV1":{"x":{"y":1}}}]}}`, true),
+		Entry("a member twice", `{"spec":{"nodeName":"a","nodeName":"b"}}`, false),
+		Entry("text that is malformed", `{"spec":`, false),
+	)
+
+	It("knows every member of a tree", func() {
+		var tree map[string]any
+		all, err := Whole([]byte(`{"x":[1,{"y":2}]}`), &tree)
+		Expect(all).To(BeTrue())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(tree).To(HaveKeyWithValue("x", HaveLen(2)))
 	})
 })
