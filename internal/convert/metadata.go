@@ -106,13 +106,15 @@ func detached(of *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // isAsBefore reports whether the metadata of a converted object surely is as it arrived.
 func (m *metadata) isAsBefore(of any) bool {
-	typed, ok := of.(*metav1.ObjectMeta)
-	if !ok || m.before == nil || !maps.Equal(typed.Labels, m.before.Labels) || !maps.Equal(typed.Annotations, m.before.Annotations) {
+	now, ok := of.(*metav1.ObjectMeta)
+	was := m.before
+	if !ok || was == nil || !maps.Equal(now.Labels, was.Labels) || !maps.Equal(now.Annotations, was.Annotations) {
 		return false
 	}
-	now := *typed // reflection is slow for maps
-	now.Labels, now.Annotations = m.before.Labels, m.before.Annotations
-	return reflect.DeepEqual(&now, m.before)
+	labels, annotations := was.Labels, was.Annotations
+	defer func() { was.Labels, was.Annotations = labels, annotations }()
+	was.Labels, was.Annotations = now.Labels, now.Annotations // reflection is slow for maps, unless they are the same
+	return reflect.DeepEqual(now, was)
 }
 
 // append appends the metadata as it arrived, with the labels and annotations of a converted object. It returns an error
