@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 )
 
 var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
@@ -67,7 +68,7 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		DeferCleanup(cluster.Delete, twoVersions(group))
 		store(ctx, storage)
 	}
-	audit := func(ctx context.Context, o eirinix.AuditOptions, added ...any) (found []string, summary eirinix.AuditSummary, err error) {
+	ask := func(ctx context.Context, o audit.Options, added ...any) (found []string, summary audit.Summary, err error) {
 		GinkgoHelper()
 		options := urlOptions(namespace)
 		options.RestConfig = requests.wrap(options.RestConfig)
@@ -75,11 +76,11 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		for _, a := range added {
 			Expect(m.AddExtension(a)).To(Succeed())
 		}
-		o.Finding = func(f eirinix.AuditFinding) error {
+		o.Finding = func(f audit.Finding) error {
 			found = append(found, strings.Join([]string{string(f.Result), f.Step, f.Name, f.Text()}, " | "))
 			return nil
 		}
-		summary, err = m.Audit(ctx, o)
+		summary, err = audit.Run(ctx, m, o)
 		return found, summary, err
 	}
 	stored := func(ctx context.Context) map[string]string {
@@ -108,7 +109,7 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		Expect(m.AddExtension(colors(false))).To(Succeed())
 		runManager(ctx, m)
 		before := stored(ctx)
-		found, summary, err := audit(ctx, eirinix.AuditOptions{}, colors(false))
+		found, summary, err := ask(ctx, audit.Options{}, colors(false))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(ConsistOf(
 			"drift | "+crd+" | newer | v1beta1 cannot hold /color, which annotations keep",
@@ -124,13 +125,13 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		}
 
 		By("auditing again, page by page")
-		again, _, err := audit(ctx, eirinix.AuditOptions{PageSize: 2}, colors(false))
+		again, _, err := ask(ctx, audit.Options{PageSize: 2}, colors(false))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(again).To(Equal(found))
 		Expect(stored(ctx)).To(Equal(before))
 
 		By("auditing one namespace")
-		found, _, err = audit(ctx, eirinix.AuditOptions{Namespace: other}, colors(false))
+		found, _, err = ask(ctx, audit.Options{Namespace: other}, colors(false))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(ConsistOf(HavePrefix("drift | " + crd + " | elsewhere ")))
 	}, SpecTimeout(3*patience))
@@ -143,18 +144,18 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{"shops"}},
 		}}}, Create: func(context.Context, *eirinix.Call, shop) error { return eirinix.Deny("no") }}
 		lost := "drift | " + crd + " | a | v1beta1 cannot hold /color, which is lost"
-		found, summary, err := audit(ctx, eirinix.AuditOptions{}, colors(true), step)
+		found, summary, err := ask(ctx, audit.Options{}, colors(true), step)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(Equal([]string{lost, "denied | shops | a | no"}))
 		Expect(summary.Objects).To(Equal(1))
 		Expect(requests.count("GET /apis/" + group + "/v1/shops")).To(Equal(1))
 
 		By("selecting the Conversion alone")
-		found, summary, err = audit(ctx, eirinix.AuditOptions{Steps: []string{crd}}, colors(true), step)
+		found, summary, err = ask(ctx, audit.Options{Steps: []string{crd}}, colors(true), step)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(Equal([]string{lost}))
 		Expect(summary.Asked).To(Equal(map[string]int{crd: 1}))
-		_, _, err = audit(ctx, eirinix.AuditOptions{Steps: []string{"carts." + group}}, colors(true), step)
+		_, _, err = ask(ctx, audit.Options{Steps: []string{"carts." + group}}, colors(true), step)
 		Expect(err).To(MatchError(ContainSubstring("but the steps are shops, " + crd)))
 	}, SpecTimeout(2*patience))
 
@@ -165,13 +166,13 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 		m := eirinix.NewManager(urlOptions(namespace))
 		Expect(m.AddExtension(colors(false))).To(Succeed())
 		runManager(ctx, m)
-		found, _, err := audit(ctx, eirinix.AuditOptions{}, colors(false))
+		found, _, err := ask(ctx, audit.Options{}, colors(false))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(Equal([]string{"drift | " + crd + " | a | v1beta1 cannot hold /color, which annotations keep"}))
 	}, SpecTimeout(2*patience))
 
 	It("has a gap while there is no definition", func(ctx SpecContext) {
-		found, summary, err := audit(ctx, eirinix.AuditOptions{}, colors(false))
+		found, summary, err := ask(ctx, audit.Options{}, colors(false))
 		Expect(err).To(HaveOccurred())
 		Expect(summary.Gaps).To(HaveExactElements(And(
 			HaveField("Step", crd), HaveField("Reason", And(ContainSubstring("its CustomResourceDefinition cannot be read"), ContainSubstring("not found"))),

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -81,13 +82,13 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 			return nil
 		}}
 	}
-	run := func(ctx context.Context, o eirinix.AuditOptions, steps ...any) (eirinix.AuditSummary, error) {
+	run := func(ctx context.Context, o audit.Options, steps ...any) (audit.Summary, error) {
 		GinkgoHelper()
 		m := eirinix.NewManager(options)
 		for _, s := range steps {
 			Expect(m.AddExtension(s)).To(Succeed())
 		}
-		return m.Audit(ctx, o)
+		return audit.Run(ctx, m, o)
 	}
 	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
@@ -117,9 +118,9 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		}
 		labelled := owner("labelled", &metav1.LabelSelector{MatchLabels: map[string]string{"spec-gaps": "yes"}})
 		steps := []any{labelled, owner("all", nil)}
-		audit := func() (eirinix.AuditSummary, error) {
+		ask := func() (audit.Summary, error) {
 			GinkgoHelper()
-			return run(ctx, eirinix.AuditOptions{PolicyReports: true}, steps...)
+			return run(ctx, audit.Options{PolicyReports: true}, steps...)
 		}
 		names := func() (all []string) {
 			for name := range reportsIn(ctx, admin, namespace) {
@@ -130,7 +131,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		spaces, objects := []rbacv1.PolicyRule{rule("", "namespaces", "get", "list")}, []rbacv1.PolicyRule{rule("", "configmaps", "list")}
 		takeSpaces, takeObjects := grant(spaces...), grant(objects...)
 		Eventually(func(g Gomega) { // the authorizer learns of roles from a watch
-			_, err := audit()
+			_, err := ask()
 			g.Expect(err).NotTo(HaveOccurred())
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(names()).To(ConsistOf("labelled-configmaps.v1", "all-configmaps.v1"))
@@ -141,18 +142,18 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		Expect(report.GetOwnerReferences()).To(ConsistOf(And(HaveField("Kind", "Namespace"), HaveField("Name", namespace))))
 
 		By("changing nothing the second time")
-		_, err := audit()
+		_, err := ask()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reportsIn(ctx, admin, namespace)).To(Equal(first))
 
 		By("losing the right to list namespaces")
 		takeSpaces()
-		var summary eirinix.AuditSummary
+		var summary audit.Summary
 		lost := func(gaps int) {
 			GinkgoHelper()
 			Eventually(func(g Gomega) {
-				summary, err = audit()
-				incomplete, ok := errors.AsType[*eirinix.AuditIncompleteError](err)
+				summary, err = ask()
+				incomplete, ok := errors.AsType[*audit.IncompleteError](err)
 				g.Expect(ok).To(BeTrue(), "%v", err)
 				g.Expect(summary.Gaps).To(HaveLen(gaps))
 				g.Expect(incomplete.Gaps).To(Equal(summary.Gaps))
@@ -161,7 +162,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		lost(1)
 		Expect(summary.Gaps).To(HaveExactElements(And(
 			HaveField("Step", "labelled"), HaveField("Reason", ContainSubstring(`cannot list resource "namespaces"`)), HaveField("Remedy", ContainSubstring(`resources: ["namespaces"]`)))))
-		Expect(summary.Findings["all"]).To(HaveKeyWithValue(eirinix.AuditDenied, BeNumerically(">", 0)))
+		Expect(summary.Findings["all"]).To(HaveKeyWithValue(audit.Denied, BeNumerically(">", 0)))
 		now := reportsIn(ctx, admin, namespace)
 		Expect(now[namespace+"-labelled-configmaps.v1"]).To(Equal(report), "it is as it was")
 
@@ -178,7 +179,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		By("getting them back")
 		grant(append(spaces, objects...)...)
 		Eventually(func(g Gomega) {
-			_, err := audit()
+			_, err := ask()
 			g.Expect(err).NotTo(HaveOccurred())
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(names()).To(BeEmpty())
@@ -186,7 +187,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 
 	It("is everything without any right, and that is not clean", func(ctx SpecContext) {
 		options.RestConfig = Must(controlPlane().User("nobody-" + namespace))
-		summary, err := run(ctx, eirinix.AuditOptions{PolicyReports: true}, owner("here", nil))
+		summary, err := run(ctx, audit.Options{PolicyReports: true}, owner("here", nil))
 		Expect(err).To(HaveOccurred())
 		Expect(err).To(MatchError(ContainSubstring(`cannot list resource "configmaps"`)))
 		Expect(summary.Gaps).To(HaveExactElements(And(HaveField("Step", "here"), HaveField("Namespace", namespace), HaveField("Resource.Resource", "configmaps"))))
@@ -194,7 +195,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		By("missing the right to impersonate")
 		options.RestConfig = rest.CopyConfig(options.RestConfig)
 		options.RestConfig.Impersonate.UserName = "admin"
-		_, err = run(ctx, eirinix.AuditOptions{}, owner("here", nil))
+		_, err = run(ctx, audit.Options{}, owner("here", nil))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 	}, SpecTimeout(patience))
 
@@ -206,7 +207,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		options.Namespace, options.WebhookNamespace = "", namespace
 		both := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{namespace, other}}}}
 		Eventually(func(g Gomega) {
-			summary, err := run(ctx, eirinix.AuditOptions{}, owner("both", both))
+			summary, err := run(ctx, audit.Options{}, owner("both", both))
 			g.Expect(err).To(HaveOccurred())
 			g.Expect(summary.Asked).To(HaveKeyWithValue("both", 1))
 			g.Expect(summary.Gaps).To(HaveExactElements(And(
@@ -239,7 +240,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 		}
 		gone := false
-		summary, err := run(ctx, eirinix.AuditOptions{Finding: func(eirinix.AuditFinding) error { // of the first step, before the second is listed
+		summary, err := run(ctx, audit.Options{Finding: func(audit.Finding) error { // of the first step, before the second is listed
 			if !gone {
 				Expect(admin.Delete(ctx, crd)).To(Succeed())
 				Eventually(listed).WithContext(ctx).WithTimeout(patience).Should(BeFalse())
@@ -248,10 +249,10 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 			return nil
 		}}, owner("here", nil), shops)
 		Expect(err).To(HaveOccurred())
-		Expect(summary.Findings["here"]).To(HaveKeyWithValue(eirinix.AuditDenied, 1))
+		Expect(summary.Findings["here"]).To(HaveKeyWithValue(audit.Denied, 1))
 		Expect(summary.Gaps).To(HaveExactElements(And(HaveField("Step", "shops"), HaveField("Resource.Group", group), HaveField("Remedy", ContainSubstring("CustomResourceDefinition")))))
 
-		summary, err = run(ctx, eirinix.AuditOptions{}, shops)
+		summary, err = run(ctx, audit.Options{}, shops)
 		Expect(err).To(HaveOccurred())
 		Expect(summary.Gaps).To(HaveExactElements(And(HaveField("Step", "shops"), HaveField("Remedy", ContainSubstring("CustomResourceDefinition")))))
 	}, SpecTimeout(3*patience))
@@ -263,7 +264,7 @@ var _ = Describe("What an audit cannot ask", Label("api-server"), func() {
 		Expect(m.AddExtension(owner("here", nil))).To(Succeed())
 		audited := func() {
 			GinkgoHelper()
-			Must(m.Audit(ctx, eirinix.AuditOptions{PolicyReports: true}))
+			Must(audit.Run(ctx, m, audit.Options{PolicyReports: true}))
 			Expect(reportsIn(ctx, admin, namespace)).To(HaveLen(1))
 		}
 		audited()
@@ -313,9 +314,9 @@ var _ = Describe("The findings of an audit", Label("api-server"), func() {
 		}})).To(Succeed())
 		return m
 	}
-	found := func(ctx context.Context, m *eirinix.ExtensionManager) (all []string, summary eirinix.AuditSummary) {
+	found := func(ctx context.Context, m *eirinix.ExtensionManager) (all []string, summary audit.Summary) {
 		GinkgoHelper()
-		summary = Must(m.Audit(ctx, eirinix.AuditOptions{Finding: func(f eirinix.AuditFinding) error {
+		summary = Must(audit.Run(ctx, m, audit.Options{Finding: func(f audit.Finding) error {
 			all = append(all, fmt.Sprintf("%s %s %s %s", f.Step, map[string]string{namespace: "here", team: "team"}[f.Namespace], f.Mode, strings.TrimPrefix(f.Message, "it would change the object")))
 			return nil
 		}}))
@@ -341,7 +342,7 @@ var _ = Describe("The findings of an audit", Label("api-server"), func() {
 		options.RestConfig = userWith(ctx, namespace, nil, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}, Verbs: []string{"list"}}})
 		Eventually(func(g Gomega) {
 			var all []string
-			summary, err := manager().Audit(ctx, eirinix.AuditOptions{Finding: func(f eirinix.AuditFinding) error { all = append(all, string(f.Mode)); return nil }})
+			summary, err := audit.Run(ctx, manager(), audit.Options{Finding: func(f audit.Finding) error { all = append(all, string(f.Mode)); return nil }})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(all).To(HaveEach("Shadow"))
 			g.Expect(summary.Notes).To(ConsistOf(And(ContainSubstring("the modes are the program's own"), ContainSubstring(namespace+"/modes"))))
@@ -360,11 +361,11 @@ var _ = Describe("The findings of an audit", Label("api-server"), func() {
 			return err
 		}})).To(Succeed())
 		began := time.Now()
-		Must(m.Audit(ctx, eirinix.AuditOptions{StepRequestsPerSecond: 10}))
+		Must(audit.Run(ctx, m, audit.Options{StepRequestsPerSecond: 10}))
 		Expect(sent).To(BeNumerically(">=", 2))
 		Expect(time.Since(began)).To(BeNumerically(">=", time.Duration(sent)*time.Second/10))
 		began, sent = time.Now(), 0
-		Must(m.Audit(ctx, eirinix.AuditOptions{}))
+		Must(audit.Run(ctx, m, audit.Options{}))
 		Expect(time.Since(began)).To(BeNumerically(">=", time.Duration(sent)*time.Second/50))
 	}, SpecTimeout(patience))
 })

@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -201,19 +200,6 @@ func ExampleExtensionManager_Diagnose() {
 	// true
 }
 
-// Audit reports what a new rule would say of the objects that exist, before the rule is in force.
-func ExampleExtensionManager_Audit() {
-	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system", KubeConfig: "nowhere"})
-	_, err := x.Audit(context.Background(), eirinix.AuditOptions{
-		Finding: func(f eirinix.AuditFinding) error {
-			fmt.Println(f.Result, f.Namespace, f.Name, f.Step, f.Message)
-			return nil
-		},
-	})
-	fmt.Println(err)
-	// Output: eirinix: ManagerOptions.KubeConfig "nowhere" cannot be used; give the path of a kubeconfig file: stat nowhere: no such file or directory
-}
-
 // A program branches on the code of a finding.
 func ExampleFinding() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{
@@ -235,21 +221,6 @@ func ExampleFinding() {
 }
 
 // A program that has a controller-runtime manager already makes the webhook a part of it.
-func ExampleExtensionManager_Record() {
-	var x *eirinix.ExtensionManager // of a program that runs
-	stop, err := x.Record(eirinix.Recording{
-		Dir:  "/recordings/calls", // in an emptyDir, in a cluster
-		Only: func(r *admissionv1.AdmissionRequest) bool { return r.Namespace == "cf-workloads" },
-		Redact: func(object map[string]any) { // beside Secrets, whose data never are written
-			unstructured.RemoveNestedField(object, "metadata", "annotations")
-		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	time.AfterFunc(10*time.Minute, func() { _ = stop(context.Background()) })
-}
-
 func ExampleNewManager_kubeManager() {
 	var mgr manager.Manager // from ctrl.NewManager
 	x := eirinix.NewManager(eirinix.ManagerOptions{

@@ -26,14 +26,14 @@ const (
 	unregister         life = "Unregister"
 	start              life = "Start"
 	diagnoses          life = "Diagnose"
-	audit              life = "Audit"
+	auditing           life = "Audit"
 	rotateCA           life = "RotateCA"
 )
 
 // lives are in the order in which they are played. Unregister finds what RegisterExtensions has registered, and no program
 // runs then. Start begins without objects of an earlier life. Those after it are lives of another Manager with the same
 // options, which is not started, beside the running one. RotateCA has a scene of its own, in which no program runs.
-var lives = []life{manifests, offline, registerExtensions, unregister, start, diagnoses, audit, rotateCA}
+var lives = []life{manifests, offline, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
 
 // row says what one field does in each life. A cell is one of:
 //

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
@@ -84,9 +85,7 @@ var settingsRows = map[string]row{
 	}),
 	"Conditions": entry(func(_ *scene, s *eirinix.Settings) {
 		s.Conditions = []admissionregistrationv1.MatchCondition{condition}
-	}, func(*scene) OmegaMatcher { return HaveField("MatchConditions", ContainElement(condition)) }).with(func(r *row) {
-		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Result", eirinix.AuditUntold) }) // without AuditOptions.Conditions
-	}),
+	}, func(*scene) OmegaMatcher { return HaveField("MatchConditions", ContainElement(condition)) }),
 	"FailurePolicy": entries(func(_ *scene, _ string, s *eirinix.Settings) { s.FailurePolicy = admissionregistrationv1.Ignore }, ignored).with(func(r *row) {
 		r.Manifests = allowsOwnPods
 	}),
@@ -157,7 +156,7 @@ var settingsRows = map[string]row{
 	}),
 	"ReadsUser": entries(func(_ *scene, _ string, s *eirinix.Settings) { s.ReadsUser = true }, nil).with(func(r *row) {
 		r.Start, r.RegisterExtensions, r.Offline = inNoEntry, inNoEntry, inNoEntry
-		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Result", eirinix.AuditUntold) })
+		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Result", audit.Unknown) })
 	}),
 	"Reads": {
 		prepare: func(ctx SpecContext, s *scene) {

@@ -63,6 +63,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -142,11 +143,11 @@ type ExtensionManager struct {
 	hooks         *http.ServeMux // the handlers that the program itself registered on the webhook server
 
 	// The fields below are safe for concurrent use without mu.
-	api       cluster.API               // the state that the library's own requests share
-	program   atomic.Pointer[program]   // nil until steps are served
-	records   atomic.Bool               // a recording was requested and has not ended
-	recording atomic.Pointer[recording] // nil while no recording is in progress
-	pods      admit.Pods                // the pods that extensions are working on
+	api      cluster.API              // the state that the library's own requests share
+	program  atomic.Pointer[program]  // nil until steps are served
+	isTapped atomic.Bool              // a Tap was requested and has not been released
+	tap      atomic.Pointer[seam.Tap] // nil while there is none
+	pods     admit.Pods               // the pods that extensions are working on
 }
 
 // setup is what a program has given to its Manager. The slices only grow, so a copy does not change.

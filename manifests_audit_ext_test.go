@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -41,7 +42,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		}
 		local := eirinix.NewManager(eirinix.ManagerOptions{Namespace: apps, Host: "127.0.0.1", OperatorFingerprint: apps, RestConfig: controlPlane().Config()})
 		Expect(local.AddExtension(refuse)).To(Succeed())
-		summary, err := local.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
+		summary, err := audit.Run(ctx, local, audit.Options{PolicyReports: true})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(summary.Notes).To(ConsistOf(ContainSubstring("install the CustomResourceDefinitions of openreports.io")))
 		installReports()
@@ -68,11 +69,11 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 				return resp, err
 			})
 		})
-		audit := func() (eirinix.AuditSummary, error) {
+		ask := func() (audit.Summary, error) {
 			m := eirinix.NewManager(o)
 			Expect(m.AddExtension(refuse)).To(Succeed())
 			Expect(m.AddExtension(shopConversion(group))).To(Succeed())
-			return m.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
+			return audit.Run(ctx, m, audit.Options{PolicyReports: true})
 		}
 		report := &unstructured.Unstructured{}
 		report.SetAPIVersion("openreports.io/v1alpha1")
@@ -80,10 +81,10 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		key := client.ObjectKey{Namespace: apps, Name: apps + "-owner-configmaps.v1"}
 		Eventually(func(g Gomega) { // the authorizer learns of roles from a watch
 			refused = 0
-			summary, err := audit()
+			summary, err := ask()
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(summary.Findings["owner"]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditDenied: 1}))
-			g.Expect(summary.Findings["shops."+group]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditFailed: 1}))
+			g.Expect(summary.Findings["owner"]).To(Equal(map[audit.Result]int{audit.Denied: 1}))
+			g.Expect(summary.Findings["shops."+group]).To(Equal(map[audit.Result]int{audit.Failed: 1}))
 			g.Expect(refused).To(BeZero())
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(admin.Get(ctx, key, report)).To(Succeed())
@@ -92,7 +93,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 			HaveKeyWithValue("rule", "shops."+group), HaveKeyWithValue("result", "error"), HaveKeyWithValue("message", ContainSubstring(`price "a lot" is no amount`)))))
 
 		Expect(clients().CoreV1().ConfigMaps(apps).Delete(ctx, "a", metav1.DeleteOptions{})).To(Succeed())
-		_, err = audit()
+		_, err = ask()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(client.IgnoreNotFound(admin.Get(ctx, key, report))).To(Succeed())
 		Expect(admin.Get(ctx, key, report)).NotTo(Succeed(), "it is clean")

@@ -170,7 +170,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		handler.Serve(path, chain)
 	}
 	m.serveConversions(handler, s.conversions, offlineKeys(), nil)
-	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper, Reads: map[string][]Read{}}
+	offline := &Offline{Handler: m.tapped(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper, Reads: map[string][]Read{}}
 	for _, d := range s.steps {
 		if len(d.settings.Reads) > 0 {
 			offline.Reads[d.name] = d.settings.Reads

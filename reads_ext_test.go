@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
@@ -491,7 +492,7 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
 		audited := func() (all []string) {
 			GinkgoHelper()
-			_, err := m.Audit(ctx, eirinix.AuditOptions{Namespace: namespace, Finding: func(f eirinix.AuditFinding) error {
+			_, err := audit.Run(ctx, m, audit.Options{Namespace: namespace, Finding: func(f audit.Finding) error {
 				all = append(all, fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Message))
 				return nil
 			}})
@@ -508,19 +509,19 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 		Expect(watched.counted.Load()).To(Equal(before), "the Manager has the objects already")
 	}, SpecTimeout(3*patience))
 
-	It("is untold in an audit that may not list it", func(ctx SpecContext) {
+	It("is unknown in an audit that may not list it", func(ctx SpecContext) {
 		role := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}
 		o := urlOptions(namespace)
 		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{role}, nil)
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		var found []eirinix.AuditFinding
-		_, err := m.Audit(ctx, eirinix.AuditOptions{Namespace: namespace, Finding: func(f eirinix.AuditFinding) error {
+		var found []audit.Finding
+		_, err := audit.Run(ctx, m, audit.Options{Namespace: namespace, Finding: func(f audit.Finding) error {
 			found = append(found, f)
 			return nil
 		}})
 		Expect(err).To(MatchError(ContainSubstring("the audit is not complete")))
-		Expect(found).To(ConsistOf(SatisfyAll(HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring("ConfigMap in namespace "+namespace)))))
+		Expect(found).To(ConsistOf(SatisfyAll(HaveField("Result", audit.Unknown), HaveField("Message", ContainSubstring("ConfigMap in namespace "+namespace)))))
 	}, SpecTimeout(3*patience))
 
 	It("is watched once for all steps that declare the same, in every form", func(ctx SpecContext) {

@@ -14,6 +14,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -77,7 +78,7 @@ var _ = Describe("A Manager whose steps read", Label("api-server"), func() {
 			return createPod(ctx, namespace, pod)
 		}
 		Eventually(func() (*corev1.Pod, error) { return team("before", "shop", "") }).WithTimeout(patience).Should(HaveField("Labels", HaveKeyWithValue("zone", "west")))
-		stop, err := m.Record(eirinix.Recording{Dir: dir})
+		stop, err := recording.Start(m, recording.Options{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(team("good", "shop", "db://u:none@h")).To(HaveField("Labels", HaveKeyWithValue("zone", "west")))
 		_, err = team("homeless", "none", "")

@@ -9,9 +9,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
-	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/preview"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -34,7 +34,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		dir, rest := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "rest")
 
 		Eventually(func() (*corev1.Pod, error) { return createPod(ctx, namespace, NewPod("before", nil)) }).WithTimeout(patience).Should(beMutated())
-		stop, err := m.Record(eirinix.Recording{Dir: dir})
+		stop, err := recording.Start(m, recording.Options{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred()) // whose call is no traffic
@@ -45,7 +45,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 
-		_, err = m.Record(eirinix.Recording{Dir: rest})
+		_, err = recording.Start(m, recording.Options{Dir: rest})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(createPod(ctx, namespace, NewPod("last", nil))).To(beMutated())
 		m.Stop()

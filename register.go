@@ -12,6 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -118,6 +119,15 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	}
 	p.removeReports(ctx)
 	return nil
+}
+
+// removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
+func (p *program) removeReports(ctx context.Context) {
+	fingerprint := p.m.GetManagerOptions().OperatorFingerprint
+	if err := policyreport.Remove(ctx, p.dynamic, fingerprint); err != nil {
+		label := policyreport.Label + "=" + fingerprint
+		p.log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+label, "reason", err.Error())
+	}
 }
 
 // A RotateOption changes how RotateCA rotates.

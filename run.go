@@ -86,7 +86,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		cancel(errStopped)
 		stopRunning()
 		m.Stop() // ends a concurrent Watch too
-		m.stopRecording()
+		m.endTap()
 		m.setUnready(errStopped)
 	}, nil
 }

@@ -331,7 +331,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 	hosting, inherited := m.host, m.hostOptions.TLSOpts
 	m.mu.Unlock()
 	if hosting != nil {
-		server := serving.NewHosted(hosting, m.recorded(handler), m.pathPrefix(), log)
+		server := serving.NewHosted(hosting, m.tapped(handler), m.pathPrefix(), log)
 		handler.Draining = server.Draining
 		return server, handler, nil
 	}
@@ -343,7 +343,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
 		Ready:          m.checkReady,
-		Handler:        m.recorded(handler),
+		Handler:        m.tapped(handler),
 		Log:            log,
 		TLS:            append(slices.Clip(inherited), o.TLS),
 	}

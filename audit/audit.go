@@ -1,8 +1,8 @@
-// Package audit provides a command for programs with extensions. It tells what the extensions would say of the objects
-// that a cluster holds already:
+// Package audit tells what the extensions of a program would say of the objects that a cluster holds already. Run returns
+// findings. Command prints them:
 //
 //	$ webhook audit
-//	denied  default/web (Pod)  no-root: web would run as root
+//	denied   default/web (Pod)  no-root: web would run as root
 //
 // A program needs some lines for it:
 //
@@ -31,13 +31,13 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// Options configures Command. The zero value is right for a command-line program.
-type Options struct {
+// CommandOptions configures Command. The zero value is right for a command-line program.
+type CommandOptions struct {
 	Stdout io.Writer // default os.Stdout
 	Stderr io.Writer // default os.Stderr
 
-	// Run audits. Default: the Audit method of the Manager.
-	Run func(context.Context, eirinix.AuditOptions) (eirinix.AuditSummary, error)
+	// Run audits. Default: the function Run, for the Manager.
+	Run func(context.Context, Options) (Summary, error)
 }
 
 // FindingsError is the error of Command if steps would refuse objects that exist, or fail for them.
@@ -61,9 +61,6 @@ func (e *FindingsError) Error() string {
 	return fmt.Sprintf("%s: %s", plural(e.Objects, "object"), strings.Join(parts, ", "))
 }
 
-// IncompleteError is the error of Command if the audit has gaps. A *FindingsError can be joined to it.
-type IncompleteError = eirinix.AuditIncompleteError
-
 // ExitCode returns the exit code for an error of Command: 0 if the objects are clean, 1 if there are findings, and 2 if the
 // audit is not complete, whatever it has found.
 func ExitCode(err error) int {
@@ -78,12 +75,13 @@ func ExitCode(err error) int {
 	return 2
 }
 
-// Command runs the command with args, such as -n default -o json; -h prints all flags. Options.Stdout receives only the
+// Command runs the command with args, such as -n default -o json; -h prints all flags. CommandOptions.Stdout receives only the
 // results. The error is a *FindingsError if a step denied or failed, and an *IncompleteError if the audit has gaps.
 // ExitCode tells them apart. Findings that an audit cannot tell are no error. When ctx ends, the findings so far have been
 // printed, and the error wraps the cause.
-func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
-	o := Options{Stdout: os.Stdout, Stderr: os.Stderr, Run: m.Audit}
+func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*CommandOptions)) error {
+	o := CommandOptions{Stdout: os.Stdout, Stderr: os.Stderr}
+	o.Run = func(ctx context.Context, o Options) (Summary, error) { return Run(ctx, m, o) }
 	for _, f := range configure {
 		f(&o)
 	}
@@ -107,13 +105,13 @@ func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, co
 	return fmt.Errorf("audit: %w", err)
 }
 
-func run(ctx context.Context, f *flags, o Options) error {
+func run(ctx context.Context, f *flags, o CommandOptions) error {
 	p, out := f.progress(o.Stderr), f.printer(o.Stdout)
 	if err := out.begin(); err != nil {
 		return err
 	}
 	options := f.options()
-	options.Finding = func(finding eirinix.AuditFinding) error {
+	options.Finding = func(finding Finding) error {
 		p.hide()
 		return out.finding(finding)
 	}
@@ -136,13 +134,13 @@ func run(ctx context.Context, f *flags, o Options) error {
 }
 
 // verdict returns a FindingsError if there are findings that count.
-func (f *flags) verdict(s eirinix.AuditSummary) error {
+func (f *flags) verdict(s Summary) error {
 	e := &FindingsError{Objects: s.Objects}
 	for _, results := range s.Findings {
-		e.Denied += results[eirinix.AuditDenied]
-		e.Failed += results[eirinix.AuditFailed]
+		e.Denied += results[Denied]
+		e.Failed += results[Failed]
 		if f.drift {
-			e.Drifted += results[eirinix.AuditDrift]
+			e.Drifted += results[Drift]
 		}
 	}
 	if e.Denied+e.Failed+e.Drifted == 0 {
@@ -154,9 +152,9 @@ func (f *flags) verdict(s eirinix.AuditSummary) error {
 // printer prints findings, one after another.
 type printer interface {
 	begin() error
-	finding(eirinix.AuditFinding) error
+	finding(Finding) error
 	// end prints the summary, and the reason why the audit did not finish, if any.
-	end(s eirinix.AuditSummary, failed error) error
+	end(s Summary, failed error) error
 }
 
 func plural(n int, thing string) string {

@@ -26,8 +26,8 @@ import (
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // found is a finding about a pod.
-func found(result eirinix.AuditResult, name, message string) eirinix.AuditFinding {
-	return eirinix.AuditFinding{
+func found(result Result, name, message string) Finding {
+	return Finding{
 		Step: "no-root", Mode: eirinix.ModeDeny, Result: result, Operation: admissionv1.Create, Message: message,
 		Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: pods, Namespace: "default", Name: name, UID: "1",
 	}
@@ -36,16 +36,16 @@ func found(result eirinix.AuditResult, name, message string) eirinix.AuditFindin
 // session is one run of the command with an audit that the spec plays.
 type session struct {
 	stdout, stderr bytes.Buffer
-	options        eirinix.AuditOptions
+	options        Options
 	err            error
 }
 
-func play(ctx context.Context, args []string, audit func(eirinix.AuditOptions) (eirinix.AuditSummary, error)) *session {
+func play(ctx context.Context, args []string, audit func(Options) (Summary, error)) *session {
 	s := &session{}
 	m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-	s.err = Command(ctx, m, args, func(o *Options) {
+	s.err = Command(ctx, m, args, func(o *CommandOptions) {
 		o.Stdout, o.Stderr = &s.stdout, &s.stderr
-		o.Run = func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		o.Run = func(_ context.Context, options Options) (Summary, error) {
 			s.options = options
 			return audit(options)
 		}
@@ -54,12 +54,12 @@ func play(ctx context.Context, args []string, audit func(eirinix.AuditOptions) (
 }
 
 // finding plays an audit with these findings, each of which is counted.
-func finding(all ...eirinix.AuditFinding) func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-	return func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-		s := eirinix.AuditSummary{Objects: 7, Asked: map[string]int{"no-root": 7}, Findings: map[string]map[eirinix.AuditResult]int{}}
+func finding(all ...Finding) func(Options) (Summary, error) {
+	return func(o Options) (Summary, error) {
+		s := Summary{Objects: 7, Asked: map[string]int{"no-root": 7}, Findings: map[string]map[Result]int{}}
 		for _, f := range all {
 			if s.Findings[f.Step] == nil {
-				s.Findings[f.Step] = map[eirinix.AuditResult]int{}
+				s.Findings[f.Step] = map[Result]int{}
 			}
 			s.Findings[f.Step][f.Result]++
 			if err := o.Finding(f); err != nil {
@@ -71,36 +71,36 @@ func finding(all ...eirinix.AuditFinding) func(eirinix.AuditOptions) (eirinix.Au
 }
 
 var _ = Describe("The command audit", func() {
-	drift := found(eirinix.AuditDrift, "web", "")
+	drift := found(Drift, "web", "")
 	drift.Paths = []string{"/metadata/labels", "/spec/priority"}
-	untold := eirinix.AuditFinding{Step: "drain", Result: eirinix.AuditUntold, Message: "DELETE is not played"}
+	unknown := Finding{Step: "drain", Result: Unknown, Message: "DELETE is not played"}
 
 	It("prints a line for each finding, and a table", func(ctx SpecContext) {
-		s := play(ctx, nil, finding(found(eirinix.AuditDenied, "web", "web would run as root"), drift, untold))
+		s := play(ctx, nil, finding(found(Denied, "web", "web would run as root"), drift, unknown))
 		Expect(s.err).To(MatchError("7 objects: 1 denied"))
 		Expect(errors.As(s.err, new(*FindingsError))).To(BeTrue())
 		Expect(s.stderr.String()).To(BeEmpty())
-		Expect(s.stdout.String()).To(Equal(`denied  default/web (Pod)  no-root: web would run as root
-drift   default/web (Pod)  no-root: would change /metadata/labels, /spec/priority
-untold  drain: DELETE is not played
+		Expect(s.stdout.String()).To(Equal(`denied   default/web (Pod)  no-root: web would run as root
+drift    default/web (Pod)  no-root: would change /metadata/labels, /spec/priority
+unknown  drain: DELETE is not played
 
-  asked  denied  failed  drift  untold  extension
-      0       0       0      0       1  drain
-      7       1       0      1       0  no-root
+  asked  denied  failed  drift  unknown  extension
+      0       0       0      0        1  drain
+      7       1       0      1        0  no-root
 7 objects were audited
 `))
 	})
 
 	Describe("with gaps", func() {
-		gaps := []eirinix.AuditGap{
+		gaps := []Gap{
 			{Step: "secrets", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "default", Reason: "secrets is forbidden", Remedy: "grant it"},
 			{Step: "drain", Objects: 3, Reason: "it failed", Remedy: "mend it"},
 		}
-		incomplete := func(all ...eirinix.AuditFinding) func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-			return func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		incomplete := func(all ...Finding) func(Options) (Summary, error) {
+			return func(o Options) (Summary, error) {
 				s, err := finding(all...)(o)
 				s.Gaps = gaps
-				return s, errors.Join(err, fmt.Errorf("eirinix: Audit: %w", &eirinix.AuditIncompleteError{Gaps: gaps}))
+				return s, errors.Join(err, fmt.Errorf("eirinix: Audit: %w", &IncompleteError{Gaps: gaps}))
 			}
 		}
 
@@ -110,7 +110,7 @@ untold  drain: DELETE is not played
 			Expect(s.stdout.String()).To(HaveSuffix("7 objects were audited; the audit is not complete: it has 2 gaps\n"))
 			Expect(ExitCode(s.err)).To(Equal(2))
 			Expect(errors.As(s.err, new(*FindingsError))).To(BeFalse())
-			s = play(ctx, nil, incomplete(found(eirinix.AuditDenied, "web", "no")))
+			s = play(ctx, nil, incomplete(found(Denied, "web", "no")))
 			Expect(errors.As(s.err, new(*FindingsError))).To(BeTrue())
 			Expect(errors.As(s.err, new(*IncompleteError))).To(BeTrue())
 			Expect(ExitCode(s.err)).To(Equal(2))
@@ -147,16 +147,16 @@ untold  drain: DELETE is not played
 	})
 
 	It("tells clean, violated and other ends apart by the exit code", func(ctx SpecContext) {
-		Expect(ExitCode(play(ctx, nil, finding(drift, untold)).err)).To(Equal(0))
+		Expect(ExitCode(play(ctx, nil, finding(drift, unknown)).err)).To(Equal(0))
 		Expect(ExitCode(play(ctx, []string{"-drift"}, finding(drift)).err)).To(Equal(1))
-		Expect(ExitCode(play(ctx, nil, finding(found(eirinix.AuditDenied, "web", "no"))).err)).To(Equal(1))
+		Expect(ExitCode(play(ctx, nil, finding(found(Denied, "web", "no"))).err)).To(Equal(1))
 		Expect(ExitCode(play(ctx, []string{"-x"}, nil).err)).To(Equal(2))
 		Expect(ExitCode(context.Canceled)).To(Equal(2))
 	})
 
 	It("prints notes beside the results", func(ctx SpecContext) {
-		s := play(ctx, []string{"-o", "json"}, func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-			return eirinix.AuditSummary{Notes: []string{"no kind for reports"}}, nil
+		s := play(ctx, []string{"-o", "json"}, func(Options) (Summary, error) {
+			return Summary{Notes: []string{"no kind for reports"}}, nil
 		})
 		Expect(s.err).NotTo(HaveOccurred())
 		Expect(s.stderr.String()).To(Equal("audit: no kind for reports\n"))
@@ -164,7 +164,7 @@ untold  drain: DELETE is not played
 	})
 
 	DescribeTable("fails if an object would be refused, or a step fails, and with -drift if it would be changed",
-		func(ctx SpecContext, f eirinix.AuditFinding, withDrift bool, expected string) {
+		func(ctx SpecContext, f Finding, withDrift bool, expected string) {
 			args := []string{}
 			if withDrift {
 				args = append(args, "-drift")
@@ -176,17 +176,17 @@ untold  drain: DELETE is not played
 			}
 			Expect(s.err).To(MatchError(expected))
 		},
-		Entry("denied", found(eirinix.AuditDenied, "x", ""), false, "7 objects: 1 denied"),
-		Entry("failed", found(eirinix.AuditFailed, "x", ""), false, "7 objects: 1 failed"),
+		Entry("denied", found(Denied, "x", ""), false, "7 objects: 1 denied"),
+		Entry("failed", found(Failed, "x", ""), false, "7 objects: 1 failed"),
 		Entry("drift", drift, false, ""),
 		Entry("drift that counts", drift, true, "7 objects: 1 drifted"),
-		Entry("untold", untold, true, ""),
+		Entry("unknown", unknown, true, ""),
 	)
 
 	It("lists at most 20 findings of a step and result, or all", func(ctx SpecContext) {
-		var all []eirinix.AuditFinding
+		var all []Finding
 		for i := range 25 {
-			all = append(all, found(eirinix.AuditDenied, fmt.Sprintf("web-%d", i), "no"))
+			all = append(all, found(Denied, fmt.Sprintf("web-%d", i), "no"))
 		}
 		s := play(ctx, nil, finding(all...))
 		Expect(strings.Count(s.stdout.String(), "default/web-")).To(Equal(20))
@@ -197,7 +197,7 @@ untold  drain: DELETE is not played
 	})
 
 	It("shows no control characters of objects and messages", func(ctx SpecContext) {
-		hostile := found(eirinix.AuditDenied, "we\x1b[31mb", "one\ntwo\r\x07\u202e\u2028 \x9b")
+		hostile := found(Denied, "we\x1b[31mb", "one\ntwo\r\x07\u202e\u2028 \x9b")
 		hostile.Namespace, hostile.Step = "a\nb", "st\x1bep"
 		hostile.Kind.Kind = "Po\x00d"
 		text := play(ctx, nil, finding(hostile)).stdout.String()
@@ -209,7 +209,7 @@ untold  drain: DELETE is not played
 	})
 
 	It("writes JSON, also of an audit that did not finish", func(ctx SpecContext) {
-		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold)
+		run := finding(found(Denied, "web", "no"), drift, unknown)
 		read := func(s *session) (document struct {
 			Findings []jsonFinding
 			Summary  struct {
@@ -232,10 +232,10 @@ untold  drain: DELETE is not played
 			Namespace: "default", Name: "web", UID: "1", Message: "no",
 		}))
 		Expect(document.Findings[1].Paths).To(Equal(drift.Paths))
-		Expect(document.Summary.Steps).To(Equal([]jsonStep{{Step: "drain", Untold: 1}, {Step: "no-root", Asked: 7, Denied: 1, Drift: 1}}))
+		Expect(document.Summary.Steps).To(Equal([]jsonStep{{Step: "drain", Unknown: 1}, {Step: "no-root", Asked: 7, Denied: 1, Drift: 1}}))
 		Expect(document.Error).To(BeEmpty())
 
-		cut := play(ctx, []string{"-o", "json"}, func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		cut := play(ctx, []string{"-o", "json"}, func(o Options) (Summary, error) {
 			summary, _ := run(o)
 			return summary, context.Canceled
 		})
@@ -246,11 +246,11 @@ untold  drain: DELETE is not played
 	})
 
 	It("writes SARIF for code scanning", func(ctx SpecContext) {
-		grouped := found(eirinix.AuditFailed, "a b", "oops")
+		grouped := found(Failed, "a b", "oops")
 		grouped.Resource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-		another := untold
+		another := unknown
 		another.Message = "pods/exec is not played"
-		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold, grouped, another)
+		run := finding(found(Denied, "web", "no"), drift, unknown, grouped, another)
 		s := play(ctx, []string{"-o", "sarif"}, run)
 		var document struct {
 			Version string
@@ -294,22 +294,22 @@ untold  drain: DELETE is not played
 
 	It("holds no findings in memory", func(ctx SpecContext) {
 		for _, format := range []string{"text", "json", "sarif"} {
-			o := Options{Stdout: io.Discard, Stderr: io.Discard}
+			o := CommandOptions{Stdout: io.Discard, Stderr: io.Discard}
 			var before, after runtime.MemStats
 			m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-			Expect(Command(ctx, m, []string{"-o", format, "-all"}, func(given *Options) {
+			Expect(Command(ctx, m, []string{"-o", format, "-all"}, func(given *CommandOptions) {
 				*given = o
-				given.Run = func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+				given.Run = func(_ context.Context, options Options) (Summary, error) {
 					runtime.GC()
 					runtime.ReadMemStats(&before)
 					for i := range 100_000 {
-						if err := options.Finding(found(eirinix.AuditDrift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
-							return eirinix.AuditSummary{}, err
+						if err := options.Finding(found(Drift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
+							return Summary{}, err
 						}
 					}
 					runtime.GC()
 					runtime.ReadMemStats(&after)
-					return eirinix.AuditSummary{}, nil
+					return Summary{}, nil
 				}
 			})).To(Succeed())
 			Expect(int64(after.HeapAlloc)-int64(before.HeapAlloc)).To(BeNumerically("<", 2<<20), format)
@@ -319,10 +319,10 @@ untold  drain: DELETE is not played
 	It("ends with the error of an output that is closed", func(ctx SpecContext) {
 		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		calls := 0
-		err := Command(ctx, m, nil, func(o *Options) {
-			o.Stdout, o.Run = broken{}, func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		err := Command(ctx, m, nil, func(o *CommandOptions) {
+			o.Stdout, o.Run = broken{}, func(_ context.Context, options Options) (Summary, error) {
 				calls++
-				return finding(found(eirinix.AuditDenied, "x", ""), found(eirinix.AuditDenied, "y", ""))(options)
+				return finding(found(Denied, "x", ""), found(Denied, "y", ""))(options)
 			}
 		})
 		Expect(err).To(MatchError(syscall.EPIPE))
@@ -333,14 +333,14 @@ untold  drain: DELETE is not played
 		o := play(ctx, []string{"-n", "shop", "-step", "a", "-step", "b", "-page-size", "7", "-pages-per-second", "0.5", "-step-requests-per-second", "3", "-policy-reports"}, finding()).options
 		Expect(o).To(And(
 			HaveField("Namespace", "shop"), HaveField("Steps", []string{"a", "b"}), HaveField("PageSize", 7),
-			HaveField("PagesPerSecond", 0.5), HaveField("StepRequestsPerSecond", 3.), HaveField("PolicyReports", true), HaveField("Conditions", Not(BeNil())),
+			HaveField("PagesPerSecond", 0.5), HaveField("StepRequestsPerSecond", 3.), HaveField("PolicyReports", true),
 		))
 	})
 
 	DescribeTable("names the flag that cannot be used", func(ctx SpecContext, message string, args ...string) {
-		s := play(ctx, args, func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		s := play(ctx, args, func(Options) (Summary, error) {
 			Fail("it began")
-			return eirinix.AuditSummary{}, nil
+			return Summary{}, nil
 		})
 		Expect(s.err).To(MatchError("audit: " + message))
 		Expect(s.stdout.String()).To(BeEmpty())
@@ -355,15 +355,15 @@ untold  drain: DELETE is not played
 	)
 
 	It("colours results where -color says so, and shows no progress with -q", func(ctx SpecContext) {
-		run := func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-			o.Progress(eirinix.AuditProgress{Resource: pods, Listed: 500, Remaining: -1, Objects: 500})
-			return finding(untold)(o)
+		run := func(o Options) (Summary, error) {
+			o.Progress(Progress{Resource: pods, Listed: 500, Remaining: -1, Objects: 500})
+			return finding(unknown)(o)
 		}
 		s := play(ctx, []string{"-color", "always", "-v"}, run)
-		Expect(s.stdout.String()).To(HavePrefix("\x1b[36muntold\x1b[0m"))
+		Expect(s.stdout.String()).To(HavePrefix("\x1b[36munknown\x1b[0m"))
 		Expect(s.stderr.String()).To(ContainSubstring("pods: 500"))
 		s = play(ctx, []string{"-color", "never", "-q", "-v"}, run)
-		Expect(s.stdout.String()).To(HavePrefix("untold  drain"))
+		Expect(s.stdout.String()).To(HavePrefix("unknown  drain"))
 		Expect(s.stderr.String()).To(BeEmpty())
 		Expect(play(ctx, nil, run).stdout.String()).NotTo(ContainSubstring("\x1b"), "no terminal")
 	})
@@ -377,8 +377,8 @@ untold  drain: DELETE is not played
 	It("shows progress on a terminal in one line, which findings do not touch", func() {
 		var out bytes.Buffer
 		p := &progress{w: &out, terminal: true}
-		p.show(eirinix.AuditProgress{Resource: pods, Listed: 500, Remaining: 1500, Objects: 700, Findings: 1})
-		p.show(eirinix.AuditProgress{Resource: pods, Listed: 1000, Remaining: -1, Objects: 1200})
+		p.show(Progress{Resource: pods, Listed: 500, Remaining: 1500, Objects: 700, Findings: 1})
+		p.show(Progress{Resource: pods, Listed: 1000, Remaining: -1, Objects: 1200})
 		p.hide()
 		p.hide()
 		Expect(out.String()).To(Equal("\r\x1b[Kpods: 500 of about 2000; 700 objects, 1 finding\r\x1b[Kpods: 1000; 1200 objects, 0 findings\r\x1b[K"))
@@ -389,13 +389,13 @@ untold  drain: DELETE is not played
 		for _, verbose := range []bool{false, true} {
 			p := &progress{w: &out, verbose: verbose}
 			for n := 0; n <= 25_000; n += 500 {
-				p.show(eirinix.AuditProgress{Resource: pods, Listed: n, Remaining: -1, Objects: n})
+				p.show(Progress{Resource: pods, Listed: n, Remaining: -1, Objects: n})
 			}
 		}
 		Expect(strings.Count(out.String(), "\n")).To(Equal(3))
 		off := &progress{w: &out, terminal: true, off: true}
 		out.Reset()
-		off.show(eirinix.AuditProgress{})
+		off.show(Progress{})
 		off.hide()
 		Expect(out.String()).To(BeEmpty())
 	})
@@ -422,7 +422,7 @@ var _ = Describe("Conditions", func() {
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"priority":5}}`
 
 	DescribeTable("are those of the API server", func(ctx SpecContext, expected bool, expressions ...string) {
-		match, err := Conditions(conditions(expressions...))
+		match, err := conditionsOf(conditions(expressions...))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(match(ctx, request(pod))).To(Equal(expected))
 	},
@@ -432,9 +432,9 @@ var _ = Describe("Conditions", func() {
 	)
 
 	It("are an error if they cannot be compiled, evaluated or read", func(ctx SpecContext) {
-		_, err := Conditions(conditions("object.spec ="))
+		_, err := conditionsOf(conditions("object.spec ="))
 		Expect(err).To(MatchError(ContainSubstring("correct Settings.Conditions")))
-		match, err := Conditions(conditions("object.spec.missing == 1"))
+		match, err := conditionsOf(conditions("object.spec.missing == 1"))
 		Expect(err).NotTo(HaveOccurred())
 		_, err = match(ctx, request(pod))
 		Expect(err).To(MatchError(ContainSubstring("no such key")))

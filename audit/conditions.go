@@ -15,13 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/conditions"
 )
 
-// Conditions compiles matchConditions, for AuditOptions.Conditions. Command uses it. An audit does not evaluate
-// conditions that look at the user or at rights, so the authorizer of these has no opinion.
-func Conditions(all []admissionregistrationv1.MatchCondition) (eirinix.AuditConditions, error) {
+// conditionsOf compiles matchConditions. An audit does not evaluate conditions that look at the user or at rights, so the
+// authorizer of these has no opinion.
+func conditionsOf(all []admissionregistrationv1.MatchCondition) (audit.Condition, error) {
 	const name = "audit"
 	if err := conditions.Check(name, all); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 
 // A program offers its audit with one line, here as the command "audit".
 func ExampleCommand() {
-	run := func(ctx context.Context, args []string, configure ...func(*audit.Options)) error {
+	run := func(ctx context.Context, args []string, configure ...func(*audit.CommandOptions)) error {
 		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		if err := x.AddExtension(noRoot); err != nil {
 			return err
@@ -25,28 +25,41 @@ func ExampleCommand() {
 		return x.Run(ctx)
 	}
 	// Only this example has no cluster, so it plays the audit of one.
-	played := func(o *audit.Options) {
+	played := func(o *audit.CommandOptions) {
 		o.Stdout = os.Stdout
-		o.Run = func(_ context.Context, o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
-			err := o.Finding(eirinix.AuditFinding{
-				Step: "no-root", Result: eirinix.AuditDenied, Message: "web would run as root",
+		o.Run = func(_ context.Context, o audit.Options) (audit.Summary, error) {
+			err := o.Finding(audit.Finding{
+				Step: "no-root", Result: audit.Denied, Message: "web would run as root",
 				Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "default", Name: "web",
 			})
-			return eirinix.AuditSummary{
+			return audit.Summary{
 				Objects: 2, Asked: map[string]int{"no-root": 2},
-				Findings: map[string]map[eirinix.AuditResult]int{"no-root": {eirinix.AuditDenied: 1}},
+				Findings: map[string]map[audit.Result]int{"no-root": {audit.Denied: 1}},
 			}, err
 		}
 	}
 	err := run(context.Background(), []string{"audit"}, played)
 	fmt.Println(err) // log.Fatal would end with code 1
 	// Output:
-	// denied  default/web (Pod)  no-root: web would run as root
+	// denied   default/web (Pod)  no-root: web would run as root
 	//
-	//   asked  denied  failed  drift  untold  extension
-	//       2       1       0      0       0  no-root
+	//   asked  denied  failed  drift  unknown  extension
+	//       2       1       0      0        0  no-root
 	// 2 objects were audited
 	// 2 objects: 1 denied
+}
+
+// Run reports what a new rule would say of the objects that exist, before the rule is in force.
+func ExampleRun() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system", KubeConfig: "nowhere"})
+	_, err := audit.Run(context.Background(), x, audit.Options{
+		Finding: func(f audit.Finding) error {
+			fmt.Println(f.Result, f.Namespace, f.Name, f.Step, f.Message)
+			return nil
+		},
+	})
+	fmt.Println(err)
+	// Output: eirinix: ManagerOptions.KubeConfig "nowhere" cannot be used; give the path of a kubeconfig file: stat nowhere: no such file or directory
 }
 
 var noRoot = eirinix.Validation[*corev1.Pod]{

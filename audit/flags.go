@@ -10,8 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"code.cloudfoundry.org/eirinix"
 )
 
 const usage = `Usage: audit [flags]
@@ -24,7 +22,7 @@ Exits with 1 if an object would be denied today, or if an extension fails, and w
 // flags holds the command line.
 type flags struct {
 	namespace string
-	steps     list
+	steps     names
 	output    string
 	color     string
 	reports   bool
@@ -37,13 +35,13 @@ type flags struct {
 	requests  float64
 }
 
-// list is a flag that can be given several times.
-type list []string
+// names is a flag that can be given several times.
+type names []string
 
-func (l *list) String() string { return strings.Join(*l, ",") }
+func (n *names) String() string { return strings.Join(*n, ",") }
 
-func (l *list) Set(v string) error {
-	*l = append(*l, v)
+func (n *names) Set(v string) error {
+	*n = append(*n, v)
 	return nil
 }
 
@@ -99,10 +97,10 @@ func (f *flags) check() (err error) {
 }
 
 // options returns the options of the audit.
-func (f *flags) options() eirinix.AuditOptions {
-	return eirinix.AuditOptions{
+func (f *flags) options() Options {
+	return Options{
 		Namespace: f.namespace, Steps: f.steps, PageSize: f.pageSize, PagesPerSecond: f.rate,
-		StepRequestsPerSecond: f.requests, PolicyReports: f.reports, Conditions: Conditions,
+		StepRequestsPerSecond: f.requests, PolicyReports: f.reports,
 	}
 }
 

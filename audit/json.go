@@ -45,27 +45,27 @@ type jsonPrinter struct {
 }
 
 type jsonFinding struct {
-	Result     eirinix.AuditResult `json:"result"`
-	Step       string              `json:"step"`
-	Mode       eirinix.Mode        `json:"mode,omitempty"`
-	Operation  string              `json:"operation,omitempty"`
-	APIVersion string              `json:"apiVersion,omitempty"`
-	Kind       string              `json:"kind,omitempty"`
-	Resource   string              `json:"resource,omitempty"`
-	Namespace  string              `json:"namespace,omitempty"`
-	Name       string              `json:"name,omitempty"`
-	UID        string              `json:"uid,omitempty"`
-	Message    string              `json:"message,omitempty"`
-	Paths      []string            `json:"paths,omitempty"`
+	Result     Result       `json:"result"`
+	Step       string       `json:"step"`
+	Mode       eirinix.Mode `json:"mode,omitempty"`
+	Operation  string       `json:"operation,omitempty"`
+	APIVersion string       `json:"apiVersion,omitempty"`
+	Kind       string       `json:"kind,omitempty"`
+	Resource   string       `json:"resource,omitempty"`
+	Namespace  string       `json:"namespace,omitempty"`
+	Name       string       `json:"name,omitempty"`
+	UID        string       `json:"uid,omitempty"`
+	Message    string       `json:"message,omitempty"`
+	Paths      []string     `json:"paths,omitempty"`
 }
 
 type jsonStep struct {
-	Step   string `json:"step"`
-	Asked  int    `json:"asked"`
-	Denied int    `json:"denied"`
-	Failed int    `json:"failed"`
-	Drift  int    `json:"drift"`
-	Untold int    `json:"untold"`
+	Step    string `json:"step"`
+	Asked   int    `json:"asked"`
+	Denied  int    `json:"denied"`
+	Failed  int    `json:"failed"`
+	Drift   int    `json:"drift"`
+	Unknown int    `json:"unknown"`
 }
 
 type jsonGap struct {
@@ -84,7 +84,7 @@ func (p *jsonPrinter) begin() error {
 	return err
 }
 
-func (p *jsonPrinter) finding(f eirinix.AuditFinding) error {
+func (p *jsonPrinter) finding(f Finding) error {
 	apiVersion, kind := f.Kind.ToAPIVersionAndKind()
 	return p.findings.add(jsonFinding{
 		Result: f.Result, Step: f.Step, Mode: f.Mode, Operation: string(f.Operation), APIVersion: apiVersion, Kind: kind,
@@ -92,12 +92,12 @@ func (p *jsonPrinter) finding(f eirinix.AuditFinding) error {
 	})
 }
 
-func (p *jsonPrinter) end(s eirinix.AuditSummary, failed error) error {
+func (p *jsonPrinter) end(s Summary, failed error) error {
 	steps := []jsonStep{}
 	for _, step := range stepsOf(s) {
 		found := s.Findings[step]
 		steps = append(steps, jsonStep{
-			step, s.Asked[step], found[eirinix.AuditDenied], found[eirinix.AuditFailed], found[eirinix.AuditDrift], found[eirinix.AuditUntold],
+			step, s.Asked[step], found[Denied], found[Failed], found[Drift], found[Unknown],
 		})
 	}
 	gaps := []jsonGap{}
@@ -125,7 +125,7 @@ func (p *jsonPrinter) end(s eirinix.AuditSummary, failed error) error {
 }
 
 // stepsOf returns the names of all steps in a summary, in order.
-func stepsOf(s eirinix.AuditSummary) []string {
+func stepsOf(s Summary) []string {
 	all := map[string]bool{}
 	for step := range s.Asked {
 		all[step] = true
@@ -176,8 +176,8 @@ type (
 	}
 )
 
-var levels = map[eirinix.AuditResult]string{
-	eirinix.AuditDenied: "error", eirinix.AuditFailed: "error", eirinix.AuditDrift: "warning", eirinix.AuditUntold: "note",
+var levels = map[Result]string{
+	Denied: "error", Failed: "error", Drift: "warning", Unknown: "note",
 }
 
 func (p *sarifPrinter) begin() error {
@@ -190,7 +190,7 @@ func (p *sarifPrinter) begin() error {
 	return err
 }
 
-func (p *sarifPrinter) finding(f eirinix.AuditFinding) error {
+func (p *sarifPrinter) finding(f Finding) error {
 	p.rules[f.Step] = true
 	r := sarifResult{RuleID: f.Step, Level: levels[f.Result], Message: sarifText{f.Text()}}
 	identity := f.Step + "\x00" + string(f.Result)
@@ -227,7 +227,7 @@ func uriOf(r schema.GroupVersionResource, namespace, name string) string {
 	return strings.Join(parts, "/")
 }
 
-func (p *sarifPrinter) end(s eirinix.AuditSummary, failed error) error {
+func (p *sarifPrinter) end(s Summary, failed error) error {
 	for _, step := range stepsOf(s) {
 		p.rules[step] = true
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
-
-	"code.cloudfoundry.org/eirinix"
 )
 
 // mostShown is how many findings of one step and result are listed without -all.
@@ -21,7 +19,7 @@ const mostShown = 20
 // key identifies the findings that are counted together.
 type key struct {
 	step   string
-	result eirinix.AuditResult
+	result Result
 }
 
 // textPrinter prints text for human readers: a line for each finding, and a table.
@@ -33,10 +31,10 @@ type textPrinter struct {
 }
 
 var (
-	results = []eirinix.AuditResult{eirinix.AuditDenied, eirinix.AuditFailed, eirinix.AuditDrift, eirinix.AuditUntold}
+	results = []Result{Denied, Failed, Drift, Unknown}
 
 	// colors are terminal codes.
-	colors = map[eirinix.AuditResult]string{eirinix.AuditDenied: "31", eirinix.AuditFailed: "31", eirinix.AuditDrift: "33", eirinix.AuditUntold: "36"}
+	colors = map[Result]string{Denied: "31", Failed: "31", Drift: "33", Unknown: "36"}
 )
 
 func (p *textPrinter) paint(color, text string) string {
@@ -48,7 +46,7 @@ func (p *textPrinter) paint(color, text string) string {
 
 func (p *textPrinter) begin() error { return nil }
 
-func (p *textPrinter) finding(f eirinix.AuditFinding) error {
+func (p *textPrinter) finding(f Finding) error {
 	k := key{f.Step, f.Result}
 	p.shown[k]++
 	if n := p.shown[k]; !p.all && n > mostShown {
@@ -58,11 +56,11 @@ func (p *textPrinter) finding(f eirinix.AuditFinding) error {
 	if f.Name != "" {
 		object = strings.TrimPrefix(f.Namespace+"/"+f.Name, "/") + " (" + f.Kind.Kind + ")  "
 	}
-	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-6s", f.Result)), printable(object), printable(f.Step), printable(f.Text()))
+	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-7s", f.Result)), printable(object), printable(f.Step), printable(f.Text()))
 	return err
 }
 
-func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {
+func (p *textPrinter) end(s Summary, failed error) error {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(p.shown), func(a, b key) int { return strings.Compare(a.step+string(a.result), b.step+string(b.result)) }) {
 		if more := p.shown[k] - mostShown; more > 0 && !p.all {
@@ -72,7 +70,7 @@ func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {
 	if len(p.shown) > 0 {
 		fmt.Fprintln(&b)
 	}
-	rows := []string{"asked\tdenied\tfailed\tdrift\tuntold\t  extension"}
+	rows := []string{"asked\tdenied\tfailed\tdrift\tunknown\t  extension"}
 	for _, step := range stepsOf(s) {
 		row := fmt.Sprintf("%d\t", s.Asked[step])
 		for _, r := range results {
@@ -121,7 +119,7 @@ type progress struct {
 	next     int
 }
 
-func (p *progress) show(a eirinix.AuditProgress) {
+func (p *progress) show(a Progress) {
 	if p.off || !p.terminal && (!p.verbose || a.Objects < p.next) {
 		return
 	}

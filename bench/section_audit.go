@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -172,13 +173,13 @@ func auditOnce(ctx context.Context, kubeconfig string, out io.Writer) error {
 		return err
 	}
 	began, cpu := time.Now(), processCPU()
-	summary, err := m.Audit(ctx, eirinix.AuditOptions{Finding: func(eirinix.AuditFinding) error { return nil }})
+	summary, err := audit.Run(ctx, m, audit.Options{Finding: func(audit.Finding) error { return nil }})
 	if err != nil {
 		return err
 	}
 	a := audited{
 		Took: time.Since(began), CPU: processCPU() - cpu, IdleMiB: idle,
-		Objects: summary.Objects, Drift: summary.Findings["inject"][eirinix.AuditDrift], Denied: summary.Findings["check"][eirinix.AuditDenied],
+		Objects: summary.Objects, Drift: summary.Findings["inject"][audit.Drift], Denied: summary.Findings["check"][audit.Denied],
 	}
 	if a.MostMiB, err = residentOf("self", "VmHWM"); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -158,7 +159,7 @@ func ExampleHarness_Replay() {
 	folder, _ := os.MkdirTemp("", "recorded")
 	defer os.RemoveAll(folder)
 	production := eirinixtest.NewHarness(&printer{}, noRoot)
-	stop, err := production.Manager().Record(eirinix.Recording{Dir: folder})
+	stop, err := recording.Start(production.Manager(), recording.Options{Dir: folder})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -40,7 +40,7 @@ type Replayed struct {
 	ReadsLeftOut string
 }
 
-// Replay sends the calls that ExtensionManager.Record has written into a file or folder, one after another, to the
+// Replay sends the calls that recording.Start has written into a file or folder, one after another, to the
 // extensions of the Harness. Each call goes unchanged to the webhook that was called. Rules, selectors and conditions
 // are not evaluated again, because the API server did so before the call. Calls of webhooks that no longer exist, and
 // AdmissionReviews that other tools have stored, are sent as requests to the webhooks that match them. The test fails
@@ -85,7 +85,7 @@ func (h *Harness) replay(fileOrFolder string) ([]*Replayed, error) {
 		return nil, err
 	}
 	if len(recordings) == 0 {
-		return nil, fmt.Errorf("%s holds no recording (*.json); ExtensionManager.Record writes them", fileOrFolder)
+		return nil, fmt.Errorf("%s holds no recording (*.json); recording.Start writes them", fileOrFolder)
 	}
 	all := make([]*Replayed, 0, len(recordings))
 	for _, r := range recordings {

@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -85,7 +86,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 			world = append(world, &unstructured.Unstructured{Object: tree})
 		}
 		dir := GinkgoT().TempDir()
-		stop, err := m.Record(eirinix.Recording{Dir: dir})
+		stop, err := recording.Start(m, recording.Options{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
 		for _, pod := range pods {
 			review, err := yaml.YAMLToJSON([]byte(`{kind: AdmissionReview, apiVersion: admission.k8s.io/v1, request: {uid: a, operation: CREATE, name: web, namespace: default,

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -45,10 +46,10 @@ func inProduction(label string) []any {
 
 var _ = Describe("Recorded traffic", func() {
 	// recordCalls records the requests that are sent through a harness.
-	recordCalls := func(ctx context.Context, r eirinix.Recording, reviewVersion string, send func(*eirinixtest.Harness)) {
+	recordCalls := func(ctx context.Context, r recording.Options, reviewVersion string, send func(*eirinixtest.Harness)) {
 		GinkgoHelper()
 		h := eirinixtest.NewHarness(GinkgoTB(), append(inProduction("a"), func(o *eirinixtest.HarnessOptions) { o.ReviewVersion = reviewVersion })...)
-		stop, err := h.Manager().Record(r)
+		stop, err := recording.Start(h.Manager(), r)
 		Expect(err).NotTo(HaveOccurred())
 		send(h)
 		Expect(stop(ctx)).To(Succeed())
@@ -62,7 +63,7 @@ var _ = Describe("Recorded traffic", func() {
 
 	DescribeTable("is played again, each call as it was", func(ctx SpecContext, version string) {
 		dir := GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{Dir: dir}, version, pods)
+		recordCalls(ctx, recording.Options{Dir: dir}, version, pods)
 		h := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...)
 		calls := h.Replay(dir)
 		Expect(calls).To(HaveLen(3))
@@ -85,7 +86,7 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("shows the differences of a changed program", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", pods)
+		recordCalls(ctx, recording.Options{Dir: dir}, "", pods)
 		h := eirinixtest.NewHarness(GinkgoTB(), inProduction("b")...)
 		calls := h.Replay(dir)
 		Expect(calls[0].Difference()).To(And(ContainSubstring("-    by: a"), ContainSubstring("+    by: b")))
@@ -104,7 +105,7 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("goes to the webhook that was called, whatever the selectors are now", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", func(h *eirinixtest.Harness) { h.Create(podOf("nice", nil)) })
+		recordCalls(ctx, recording.Options{Dir: dir}, "", func(h *eirinixtest.Harness) { h.Create(podOf("nice", nil)) })
 		elsewhere := func(o *eirinixtest.HarnessOptions) { o.Manager.Namespace = "elsewhere" }
 		h := eirinixtest.NewHarness(GinkgoTB(), append(inProduction("a"), elsewhere)...)
 		Expect(h.Create(podOf("nice", nil), eirinixtest.InNamespace("default"))).NotTo(eirinixtest.HaveRun("pods"))
@@ -129,8 +130,8 @@ var _ = Describe("Recorded traffic", func() {
 			return string(raw)
 		}
 		dir, whole := GinkgoT().TempDir(), GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", update)
-		recordCalls(ctx, eirinix.Recording{Dir: whole, SecretData: true}, "", update)
+		recordCalls(ctx, recording.Options{Dir: dir}, "", update)
+		recordCalls(ctx, recording.Options{Dir: whole, SecretData: true}, "", update)
 		Expect(text(dir)).NotTo(Or(ContainSubstring(password), ContainSubstring("Y29ycmVjdC1ob3JzZQ")))
 		Expect(strings.Count(text(whole), "Y29ycmVjdC1ob3JzZQ")).To(Equal(3), "webhooks see no stringData, but data")
 
@@ -150,7 +151,7 @@ var _ = Describe("Recorded traffic", func() {
 			return nil
 		}}
 		h := eirinixtest.NewHarness(GinkgoTB(), echo)
-		stop, err := h.Manager().Record(eirinix.Recording{Dir: dir})
+		stop, err := recording.Start(h.Manager(), recording.Options{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
 		h.Create(`{apiVersion: v1, kind: Secret, metadata: {name: s, labels: {known: correct-horse}}, stringData: {password: correct-horse}}`)
 		Expect(stop(ctx)).To(Succeed())
@@ -163,7 +164,7 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("holds the calls that the program selects, redacted by it", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{
+		recordCalls(ctx, recording.Options{
 			Dir:  dir,
 			Only: func(r *admissionv1.AdmissionRequest) bool { return r.Name == "nice" },
 			Redact: func(object map[string]any) {
@@ -189,7 +190,7 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("of a webhook that is gone, or has another path, goes to those that want it now", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
-		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", pods)
+		recordCalls(ctx, recording.Options{Dir: dir}, "", pods)
 		selected := inProduction("a")
 		step := selected[0].(eirinix.Mutation[*corev1.Pod])
 		step.Settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "off", Operator: metav1.LabelSelectorOpDoesNotExist}}}
@@ -228,7 +229,7 @@ var _ = Describe("Recorded traffic", func() {
 		prepare(dir)
 		Expect(failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, inProduction("a")...).Replay(dir) })).To(ContainSubstring(message))
 	},
-		Entry("none", func(string) {}, "holds no recording (*.json); ExtensionManager.Record writes them"),
+		Entry("none", func(string) {}, "holds no recording (*.json); recording.Start writes them"),
 		Entry("no review", func(dir string) {
 			Expect(os.WriteFile(filepath.Join(dir, "a.json"), []byte(`{}`), 0o600)).To(Succeed())
 		}, "a.json"),
@@ -236,23 +237,23 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("is one at a time, in a folder that can be written", func(ctx SpecContext) {
 		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-		stop, err := m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})
+		stop, err := recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
 		Expect(err).NotTo(HaveOccurred())
 		kept := filepath.Join(GinkgoT().TempDir(), "20260101T000000.000000000Z-create-pods-default-a-00000000.json")
 		Expect(os.WriteFile(kept, []byte("{}"), 0o600)).To(Succeed())
-		_, err = m.Record(eirinix.Recording{Dir: filepath.Dir(kept), MaxBytes: 1})
+		_, err = recording.Start(m, recording.Options{Dir: filepath.Dir(kept), MaxBytes: 1})
 		Expect(kept).To(BeAnExistingFile())
 		Expect(err).To(MatchError(ContainSubstring("another recording is in progress; stop it first")))
 		Expect(stop(ctx)).To(Succeed())
 		Expect(stop(ctx)).To(Succeed(), "twice is once")
-		stop, err = m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})
+		stop, err = recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stop(ctx)).To(Succeed())
-		_, err = m.Record(eirinix.Recording{})
-		Expect(err).To(MatchError(And(HavePrefix("eirinix: Recording: "), ContainSubstring("Dir is empty"))))
+		_, err = recording.Start(m, recording.Options{})
+		Expect(err).To(MatchError(And(HavePrefix("eirinix: recording.Options: "), ContainSubstring("Dir is empty"))))
 		file := filepath.Join(GinkgoT().TempDir(), "file")
 		Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
-		_, err = m.Record(eirinix.Recording{Dir: file})
+		_, err = recording.Start(m, recording.Options{Dir: file})
 		Expect(strings.ToLower(err.Error())).To(ContainSubstring(strings.ToLower(file)))
 	})
 })

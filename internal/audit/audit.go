@@ -36,10 +36,10 @@ type Result string
 
 // The results. The public names of the root package describe them.
 const (
-	Denied Result = "denied"
-	Drift  Result = "drift"
-	Failed Result = "failed"
-	Untold Result = "untold"
+	Denied  Result = "denied"
+	Drift   Result = "drift"
+	Failed  Result = "failed"
+	Unknown Result = "unknown"
 
 	// Passed is told to Reports alone.
 	Passed Result = "passed"
@@ -108,7 +108,7 @@ type Config struct {
 	PagesPerSecond    float64 // bound on the rate of list requests
 	RequestsPerSecond float64 // bound on the rate of the requests that steps send
 
-	Conditions func([]admissionregistrationv1.MatchCondition) (Condition, error) // may be nil
+	Conditions func([]admissionregistrationv1.MatchCondition) (Condition, error) // compiles matchConditions
 	Finding    func(Finding) error                                               // may be nil
 	Progress   func(Progress)                                                    // may be nil
 	Reports    Reports                                                           // may be nil
@@ -189,15 +189,15 @@ func (e *engine) all(ctx context.Context) error {
 func (e *engine) prepare(ctx context.Context) (steps []*step, err error) {
 	for _, given := range e.Steps {
 		e.summary.Asked[given.Name] = 0
-		s, untold, gap := newStep(given, e.Conditions, e.Log)
+		s, unknown, gap := newStep(given, e.Conditions, e.Log)
 		if without := unplayed(given.Webhook.Rules); s != nil && len(without) > 0 {
-			untold = fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
+			unknown = fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
 		}
 		switch {
 		case gap.Reason != "":
 			err = e.gap(ctx, &given, resource{}, gap)
-		case untold != "":
-			err = e.about(ctx, &given, resource{}, Untold, untold)
+		case unknown != "":
+			err = e.about(ctx, &given, resource{}, Unknown, unknown)
 		}
 		if err != nil {
 			return nil, err
@@ -326,9 +326,9 @@ func (e *engine) tell(ctx context.Context, o *object, s *step, a *answer) error 
 			return nil
 		}
 		return e.Reports.Add(ctx, f)
-	case f.Result == Untold: // for all objects
-		s.untold = true
-		return e.about(ctx, &s.Step, resource{}, Untold, f.Message)
+	case f.Result == Unknown: // for all objects
+		s.unknown = true
+		return e.about(ctx, &s.Step, resource{}, Unknown, f.Message)
 	case a.gap:
 		e.record(Gap{Step: s.Name, Resource: o.GroupVersionResource, Namespace: f.Namespace, Objects: 1, Reason: f.Message, Remedy: remedyAgain})
 	}

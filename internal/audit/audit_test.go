@@ -156,11 +156,11 @@ var _ = Describe("A whole audit", func() {
 			HaveField("Step", "all"),
 		))
 		Expect(found).To(ContainElements(
-			And(HaveField("Step", "pods"), HaveField("Result", Untold), HaveField("Message", ContainSubstring(message)), HaveField("Resource.Resource", "pods")),
-			And(HaveField("Step", "all"), HaveField("Result", Untold)),
+			And(HaveField("Step", "pods"), HaveField("Result", Unknown), HaveField("Message", ContainSubstring(message)), HaveField("Resource.Resource", "pods")),
+			And(HaveField("Step", "all"), HaveField("Result", Unknown)),
 			And(HaveField("Step", "shops"), HaveField("Result", Denied)),
 		))
-		Expect(s.Findings["pods"][Untold]).To(Equal(1))
+		Expect(s.Findings["pods"][Unknown]).To(Equal(1))
 		Expect(reports.all).To(ContainElements("gap pods pods", "gap all pods"))
 		Expect(reports.all).To(endWith("closed"))
 		Expect(Must(registry.Gather())).To(BeEmpty(), "it is not complete")
@@ -361,9 +361,9 @@ var _ = Describe("A whole audit", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(s.Gaps).To(HaveLen(3))
 		Expect(found).To(ConsistOf(
-			And(HaveField("Step", "gone"), HaveField("Result", Untold), HaveField("Message", ContainSubstring("serves no resource"))),
-			And(HaveField("Step", "waits"), HaveField("Result", Untold), HaveField("Message", HavePrefix("no such kind; "))),
-			And(HaveField("Step", "odd"), HaveField("Result", Untold), HaveField("Message", ContainSubstring("namespaceSelector"))),
+			And(HaveField("Step", "gone"), HaveField("Result", Unknown), HaveField("Message", ContainSubstring("serves no resource"))),
+			And(HaveField("Step", "waits"), HaveField("Result", Unknown), HaveField("Message", HavePrefix("no such kind; "))),
+			And(HaveField("Step", "odd"), HaveField("Result", Unknown), HaveField("Message", ContainSubstring("namespaceSelector"))),
 		))
 		Expect(s.Asked).To(Equal(map[string]int{"gone": 0, "waits": 0, "odd": 0}))
 	})

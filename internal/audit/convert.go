@@ -44,7 +44,7 @@ func (e *engine) convert(ctx context.Context, o *object, s *step) (answer, error
 	if ctx.Err() != nil {
 		return answer{}, context.Cause(ctx)
 	}
-	s.untold = true
+	s.unknown = true
 	reason := fmt.Sprintf("the conversions of %s from %s and back do not end within %s, so no further one begins", o.head.key(), o.Version, conversionTime)
 	return answer{}, e.gap(ctx, &s.Step, o.resource, Gap{Reason: reason, Remedy: "let them return when their context ends"})
 }

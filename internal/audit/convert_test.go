@@ -188,7 +188,7 @@ func TestConversionsThatDoNotEnd(t *testing.T) {
 				g.Expect(runs.Load()).To(BeEquivalentTo(1), "the others would take as long")
 				reason := "the conversions of a from v1 and back do not end within 1m0s, so no further one begins"
 				g.Expect(s.Gaps).To(HaveExactElements(And(HaveField("Reason", reason), HaveField("Objects", 0), HaveField("Resource.Resource", "shops"))))
-				g.Expect(found).To(HaveExactElements(And(HaveField("Result", Untold), HaveField("Message", HavePrefix(reason)))))
+				g.Expect(found).To(HaveExactElements(And(HaveField("Result", Unknown), HaveField("Message", HavePrefix(reason)))))
 			})
 		})
 	}

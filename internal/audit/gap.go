@@ -50,7 +50,7 @@ func (e *engine) gap(ctx context.Context, s *Step, r resource, g Gap) error {
 	if !e.record(g) {
 		return nil
 	}
-	return e.about(ctx, s, r, Untold, g.Reason+"; "+g.Remedy)
+	return e.about(ctx, s, r, Unknown, g.Reason+"; "+g.Remedy)
 }
 
 // record adds a gap to the summary, or its objects to those of the same gap.

@@ -18,7 +18,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	r := collectors.Registration{Registerer: registerer}
 	m := &Metrics{
 		objects:     r.Gauges("audit_objects", "Objects that a step was asked about in the last complete audit.", "step"),
-		findings:    r.Gauges("audit_findings", "Objects for which a step had a finding in the last complete audit, by result: denied, drift, failed, untold.", "step", "result"),
+		findings:    r.Gauges("audit_findings", "Objects for which a step had a finding in the last complete audit, by result: denied, drift, failed, unknown.", "step", "result"),
 		duration:    r.Gauges("audit_duration_seconds", "Time that the last complete audit took."),
 		completedAt: r.Gauges("audit_last_completed_timestamp_seconds", "Time at which the last complete audit ended."),
 	}
@@ -32,7 +32,7 @@ func (m *Metrics) completed(steps []Step, s Summary, took time.Duration, at time
 	}
 	for _, step := range steps {
 		m.objects.WithLabelValues(step.Name).Set(float64(s.Asked[step.Name]))
-		for _, result := range []Result{Denied, Drift, Failed, Untold} {
+		for _, result := range []Result{Denied, Drift, Failed, Unknown} {
 			m.findings.WithLabelValues(step.Name, string(result)).Set(float64(s.Findings[step.Name][result]))
 		}
 	}

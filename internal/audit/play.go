@@ -67,7 +67,7 @@ var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Upda
 // answer asks a step with the first operation that it is called for. In ModeDeny, its changes become those of the object.
 func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error) {
 	switch {
-	case s.untold:
+	case s.unknown:
 		return answer{}, nil
 	case s.Converts != nil:
 		return e.convert(ctx, o, s)
@@ -193,7 +193,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 			continue
 		}
 		const message = "its result depends on the user who sends a request, and an audit has no user, or it differs from run to run; set Settings.ReadsUser to leave the step out, or make it deterministic"
-		return verdict, answer{Finding: Finding{Result: Untold, Message: message}}, nil
+		return verdict, answer{Finding: Finding{Result: Unknown, Message: message}}, nil
 	}
 	return verdict, a, nil
 }

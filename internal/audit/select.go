@@ -19,22 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
-// Step is a step that is audited, or a Conversion under the name of its CustomResourceDefinition.
-type Step struct {
-	Name  string
-	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
-
-	Registered webhookconf.Step
-	Served     admit.Step
-	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
-
-	Converts *convert.Kind // of a Conversion; Registered and Served are then empty
-}
+// Step is a step that can be asked.
+type Step = seam.Step
 
 // Condition reports whether all matchConditions of a step hold for a request.
 type Condition func(context.Context, *admissionv1.AdmissionRequest) (bool, error)
@@ -47,15 +37,15 @@ type step struct {
 	namespaces labels.Selector
 	condition  Condition // nil if the step has none
 
-	untold   bool // its result depends on the user, or on nothing, so it is asked about no more objects
+	unknown  bool // its result depends on the user, or on nothing, so it is asked about no more objects
 	panicked bool // and that has been reported
 
 	told map[Result]int // answers so far
 }
 
-// newStep prepares a step. It returns nil if the step cannot be asked: by its nature, which untold says, or because of a
+// newStep prepares a step. It returns nil if the step cannot be asked: by its nature, which unknown says, or because of a
 // gap.
-func newStep(given Step, conditions func([]admissionregistrationv1.MatchCondition) (Condition, error), log logr.Logger) (_ *step, untold string, _ Gap) {
+func newStep(given Step, conditions func([]admissionregistrationv1.MatchCondition) (Condition, error), log logr.Logger) (_ *step, unknown string, _ Gap) {
 	if given.Waits != nil {
 		return nil, "", Gap{Reason: given.Waits.Error(), Remedy: remedyServed}
 	}
@@ -75,10 +65,6 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	}
 	if s.namespaces, err = metav1.LabelSelectorAsSelector(cmp.Or(given.Webhook.NamespaceSelector, &metav1.LabelSelector{})); err != nil {
 		return nil, "", Gap{Reason: "namespaceSelector: " + err.Error(), Remedy: "correct Settings.Namespaces"}
-	}
-	if len(all) > 0 && conditions == nil {
-		const reason = "it has matchConditions, its own or those of its wildcards, which need an interpreter of CEL"
-		return nil, "", Gap{Reason: reason, Remedy: "set AuditOptions.Conditions to audit.Conditions"}
 	}
 	if len(all) > 0 {
 		if s.condition, err = conditions(all); err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
@@ -52,7 +54,7 @@ func compare(b *testing.B, h http.Handler) {
 		if change != nil {
 			change(&o)
 		}
-		r, err := record.New(o)
+		r, err := record.New(o, logr.Discard())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -107,7 +109,7 @@ func compare(b *testing.B, h http.Handler) {
 func BenchmarkWrite(b *testing.B) {
 	for name, hook := range map[string]func(map[string]any){"plain": nil, "hook": func(o map[string]any) { o["kind"] = "Pod" }} {
 		b.Run(name, func(b *testing.B) {
-			r, err := record.New(record.Options{Dir: b.TempDir(), Redact: hook})
+			r, err := record.New(record.Options{Dir: b.TempDir(), Redact: hook}, logr.Discard())
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
@@ -170,12 +171,12 @@ var _ = Describe("The end of a recording", func() {
 		before, files := gleak.Goroutines(), openFiles()
 		for range 20 {
 			dir := GinkgoT().TempDir()
-			r, err := record.New(record.Options{Dir: dir})
+			r, err := record.New(record.Options{Dir: dir}, logr.Discard())
 			Expect(err).NotTo(HaveOccurred())
-			_, err = record.New(record.Options{Dir: dir})
+			_, err = record.New(record.Options{Dir: dir}, logr.Discard())
 			Expect(err).To(HaveOccurred())
 			Expect(r.Close(context.Background())).To(Succeed())
-			_, err = record.New(record.Options{Dir: dir + "/\x00"})
+			_, err = record.New(record.Options{Dir: dir + "/\x00"}, logr.Discard())
 			Expect(err).To(HaveOccurred())
 		}
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))

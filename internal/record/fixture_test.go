@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -41,15 +42,25 @@ type world struct {
 // newWorld serves f as the step "volumes", and records it as the options say.
 func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
+	return newWorldWith(nil, f, change...)
+}
+
+// newWorldWith is newWorld with a logger for the recorder.
+func newWorldWith(sink logr.LogSink, f admit.HandleFunc, change ...func(*record.Options)) *world {
+	GinkgoHelper()
 	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
 	w.handler.Handle("volumes", f)
-	o := record.Options{Dir: w.dir, Log: funcr.NewJSON(w.logs.add, funcr.Options{})}
+	o := record.Options{Dir: w.dir}
 	for _, c := range change {
 		c(&o)
 	}
 	w.dir = o.Dir
 	var err error
-	w.recorder, err = record.New(o)
+	log := funcr.NewJSON(w.logs.add, funcr.Options{})
+	if sink != nil {
+		log = logr.New(sink)
+	}
+	w.recorder, err = record.New(o, log)
 	Expect(err).NotTo(HaveOccurred())
 	w.budget = w.recorder.Budget()
 	w.Server = httptest.NewServer(w.recorder.Wrap(w.handler))

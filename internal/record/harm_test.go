@@ -95,14 +95,13 @@ var _ = Describe("A recorder whose disk fails", func() {
 	})
 
 	It("survives panics of the functions that it calls", func() {
-		w := newWorld(allow, func(o *record.Options) {
+		w := newWorldWith(panickingSink{}, allow, func(o *record.Options) {
 			o.Only = func(r *admissionv1.AdmissionRequest) bool {
 				if r.Namespace == "" {
 					panic("oops")
 				}
 				return true
 			}
-			o.Log = logr.New(panickingSink{})
 		})
 		w.allowed(strings.ReplaceAll(review(pod), `"namespace":"cf"`, `"namespace":""`))
 		w.allowed(review(pod))

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if dir == "" {
 		os.Exit(m.Run()) //nolint:forbidigo // this is a main
 	}
-	_, err := record.New(record.Options{Dir: dir})
+	_, err := record.New(record.Options{Dir: dir}, logr.Discard())
 	fmt.Println(err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -37,7 +38,9 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		dir = GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(dir, old), []byte(review(pod)), 0o600)).To(Succeed())
 	})
-	again := func() (*record.Recorder, error) { return record.New(record.Options{Dir: dir, MaxBytes: 1}) }
+	again := func() (*record.Recorder, error) {
+		return record.New(record.Options{Dir: dir, MaxBytes: 1}, logr.Discard())
+	}
 	beRefused := MatchError(And(ContainSubstring("another recording"), ContainSubstring("stop that one, or name another folder")))
 	end := func(r *record.Recorder) {
 		GinkgoHelper()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"gomodules.xyz/jsonpatch/v2"
@@ -174,7 +175,7 @@ func replacing(old, by string) func(string) string {
 
 var _ = Describe("A recorder that is made", func() {
 	It("reports every fault of its options", func() {
-		_, err := record.New(record.Options{MaxFiles: -1, MaxBytes: -2})
+		_, err := record.New(record.Options{MaxFiles: -1, MaxBytes: -2}, logr.Discard())
 		Expect(err).To(MatchError(And(ContainSubstring("Dir is empty"), ContainSubstring("MaxFiles is -1"), ContainSubstring("MaxBytes is -2"))))
 	})
 
@@ -182,7 +183,7 @@ var _ = Describe("A recorder that is made", func() {
 		file := filepath.Join(GinkgoT().TempDir(), "file")
 		Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
 		for _, dir := range []string{file, filepath.Join(file, "below"), "/proc/eirinix"} {
-			_, err := record.New(record.Options{Dir: dir})
+			_, err := record.New(record.Options{Dir: dir}, logr.Discard())
 			Expect(err).To(MatchError(And(ContainSubstring(dir), ContainSubstring("mount an emptyDir"))))
 		}
 	})

@@ -23,7 +23,7 @@ const (
 	mostWaitingBytes = 64 << 20
 )
 
-// Options are those of eirinix.Recording, where they are documented for users.
+// Options are those of package recording, where they are documented for users.
 type Options struct {
 	Dir      string // required
 	MaxFiles int    // 0 means 1000
@@ -34,8 +34,6 @@ type Options struct {
 	Only       func(*admissionv1.AdmissionRequest) bool
 	Redact     func(object map[string]any)
 	SecretData bool // Redact is called, too
-
-	Log logr.Logger // for messages about calls that could not be recorded, at a limited rate
 }
 
 // Counts are the numbers of calls, by their outcome.
@@ -47,11 +45,12 @@ type Counts struct {
 
 // A Recorder records the calls of the handlers that it wraps. It is safe for concurrent use. Close ends it.
 type Recorder struct {
-	options Options
-	folder  *folder      // of the goroutine that writes
-	budget  atomic.Int64 // the bytes that more calls may take while they wait; each takes a share
-	queue   chan *call
-	done    chan struct{} // closed when the goroutine has ended
+	options  Options
+	messages logr.Logger  // about calls that could not be recorded, at a limited rate
+	folder   *folder      // of the goroutine that writes
+	budget   atomic.Int64 // the bytes that more calls may take while they wait; each takes a share
+	queue    chan *call
+	done     chan struct{} // closed when the goroutine has ended
 
 	mu        sync.Mutex  // guards the fields below, sends to queue, and its end
 	closed    bool        // no more calls begin
@@ -67,7 +66,7 @@ type Recorder struct {
 // New makes a Recorder and its folder, and starts the goroutine that writes. It returns an error with the remedy if
 // the folder cannot be written to, or if another Recorder uses it. In the latter case nothing in the folder is
 // touched.
-func New(o Options) (*Recorder, error) {
+func New(o Options, log logr.Logger) (*Recorder, error) {
 	o.MaxFiles, o.MaxBytes = cmp.Or(o.MaxFiles, 1000), cmp.Or(o.MaxBytes, 256<<20)
 	var errs []error
 	if o.Dir == "" {
@@ -85,10 +84,10 @@ func New(o Options) (*Recorder, error) {
 		return nil, err
 	}
 	r := &Recorder{
-		options: o,
-		folder:  folder,
-		queue:   make(chan *call, mostWaiting),
-		done:    make(chan struct{}),
+		options: o, messages: log,
+		folder: folder,
+		queue:  make(chan *call, mostWaiting),
+		done:   make(chan struct{}),
 	}
 	r.budget.Store(mostWaitingBytes)
 	if mode, exposed := folder.exposed(); exposed {
@@ -233,7 +232,7 @@ func (r *Recorder) report(why error) {
 // log logs a message, and recovers panics of the program's logger.
 func (r *Recorder) log(message string, about ...any) {
 	defer func() { _ = recover() }()
-	r.options.Log.Info(message, append(about, "dir", r.options.Dir)...)
+	r.messages.Info(message, append(about, "dir", r.options.Dir)...)
 }
 
 // failure is the reason why a call was not recorded. Log lines are counted by its kind. It holds no contents of an

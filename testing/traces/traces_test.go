@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -148,7 +149,7 @@ func TestOneTraceFromTheAPIServerToTheStep(t *testing.T) {
 		}})).To(Succeed())
 	eirinixtest.StartManager(t, m)
 	recordings := filepath.Join(dir, "recordings")
-	stop, err := m.Record(eirinix.Recording{Dir: recordings})
+	stop, err := recording.Start(m, recording.Options{Dir: recordings})
 	g.Expect(err).NotTo(HaveOccurred())
 
 	objects := client.CoreV1().ConfigMaps("default")

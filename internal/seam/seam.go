@@ -1,0 +1,77 @@
+// Package seam shows the packages beside the root what a Manager holds. The root sets Of. There is one struct and one
+// function, so that a feature beside the root sees no more of it than stands here.
+package seam
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// Of returns what an *eirinix.ExtensionManager holds. It returns an error if there is none.
+var Of func(manager any) (Program, error)
+
+// Program is what a Manager holds, started or not. Its functions are safe for concurrent use.
+type Program struct {
+	Fingerprint string
+	Names       []string // of the steps, and the CustomResourceDefinitions of the Conversions
+	Log         logr.Logger
+
+	// Validate returns all errors in the options and the steps.
+	Validate func() error
+
+	// Config returns the connection that the program was given. The caller can change it.
+	Config func() (*rest.Config, error)
+
+	// Resolve finds out what the steps that asks selects mean in the cluster. If they read, it waits until that is listed.
+	// The Manager follows it in running until ctx ends.
+	Resolve func(ctx context.Context, asks func(name string) bool, running *sync.WaitGroup) (Resolved, error)
+
+	// Tap wraps the calls that are answered from now on, except those of a diagnosis, until release is called. There is one
+	// Tap at a time. It calls open when there is no other.
+	Tap func(open func(release func()) (Tap, error)) error
+}
+
+// Tap sees the calls that a Manager answers.
+type Tap struct {
+	Wrap func(http.Handler) http.Handler // is called for each call
+	End  func(context.Context) error     // is called when Run ends, if the Tap was not released before
+}
+
+// Resolved is a program beside a cluster. No call of the API server reaches it.
+type Resolved struct {
+	Steps []Step
+
+	Config    *rest.Config // of the library's own requests
+	Discovery discovery.DiscoveryInterfaces
+	Dynamic   dynamic.Interface
+	Modes     *modes.Modes // in force
+	Notes     []string     // what could not be found out, with its remedy
+
+	// Owner returns a reference to the program's namespace, or nil if that must not be read.
+	Owner func(context.Context) (*metav1.OwnerReference, error)
+}
+
+// Step is a step or a Conversion, as it would be registered and served.
+type Step struct {
+	Name  string
+	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
+
+	Registered webhookconf.Step
+	Served     admit.Step
+	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
+
+	Converts *convert.Kind // of a Conversion; the fields above are then empty
+}
