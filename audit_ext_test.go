@@ -330,14 +330,14 @@ var _ = Describe("An audit", Label("api-server"), func() {
 				}
 				return nil
 			}),
-			checks("knows", eirinix.Settings{ReadsUser: true}, func(*eirinix.Call, *corev1.ConfigMap) error { asked.Add(1); return nil }),
+			checks("knows", eirinix.Settings{DependsOnUser: true}, func(*eirinix.Call, *corev1.ConfigMap) error { asked.Add(1); return nil }),
 		)
 		unknown := func(step, message string) OmegaMatcher {
 			return And(HaveField("Step", step), HaveField("Result", audit.Unknown), HaveField("Message", ContainSubstring(message)), named(""))
 		}
 		Expect(found).To(ConsistOf(
 			unknown("admins", "depends on the user"), unknown("greets", "depends on the user"),
-			unknown("moody", "from run to run"), And(HaveField("Step", "flaky"), HaveField("Result", audit.Failed)), unknown("knows", "Settings.ReadsUser"),
+			unknown("moody", "from run to run"), And(HaveField("Step", "flaky"), HaveField("Result", audit.Failed)), unknown("knows", "Settings.DependsOnUser"),
 		))
 		Expect(asked.Load()).To(BeZero())
 		Expect(summary.Asked).To(And(HaveKeyWithValue("knows", 0), HaveKeyWithValue("admins", 1), HaveKeyWithValue("flaky", 30)))

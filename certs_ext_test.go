@@ -125,7 +125,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	It("has its CA rotated on demand, and logs it", func(ctx SpecContext) {
 		m := run(ctx)
 		before := secret(ctx).Data["ca.crt"]
-		Expect(m.RotateCA(ctx)).To(Succeed())
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 		after := secret(ctx).Data["ca.crt"]
 		Expect(after).NotTo(Equal(before))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())

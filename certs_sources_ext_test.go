@@ -172,7 +172,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 			return err
 		}).WithTimeout(3 * time.Second).Should(Succeed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Expect(m.RotateCA(ctx)).To(MatchError(And(ContainSubstring("certificate files tls.crt"), ContainSubstring("rotate the CA where they are issued"))))
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(MatchError(And(ContainSubstring("certificate files tls.crt"), ContainSubstring("rotate the CA where they are issued"))))
 	}, SpecTimeout(4*patience))
 
 	It("in a Secret are followed", func(ctx SpecContext) {

@@ -214,7 +214,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 			}
 			failed <- nil
 		}()
-		Expect(m.RotateCA(ctx)).To(Succeed())
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 		seen := reads.Load()
 		Eventually(reads.Load).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", seen+20), "after the rotation too")
 		stop()

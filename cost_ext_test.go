@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -121,7 +122,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			x := addEnvManager(options)
 			runManager(ctx, x)
 			// Another replica's rotation has everything read again.
-			Expect(x.RotateCA(ctx)).To(Succeed())
+			Expect(x.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			memory = heap() - before
 			Expect(secretVersion(ctx, namespace)).NotTo(BeEmpty())
 			return memory, m.bytes.Load()

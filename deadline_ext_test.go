@@ -180,7 +180,7 @@ var _ = Describe("An API server that misbehaves", Label("api-server"), func() {
 
 		for _, process := range []*eirinix.ExtensionManager{m, manager(o)} { // one that runs, and a tool
 			failures.Store(1)
-			Expect(process.RotateCA(ctx)).To(Succeed())
+			Expect(process.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			Expect(failures.Load()).To(BeNumerically("<", 0))
 		}
 	}, SpecTimeout(3*patience))

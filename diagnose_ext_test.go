@@ -45,7 +45,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		runManager(ctx, m)
 		report := m.Diagnose(ctx)
 		Expect(report.Err()).NotTo(HaveOccurred())
-		_, well := report.Find(diagnosis.Well)
+		_, well := report.Find(diagnosis.Healthy)
 		Expect(well).To(BeTrue(), "%s", report)
 		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
 		for _, line := range logs.All() {
@@ -56,7 +56,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		options.Port = int32(portOf(m))
 		elsewhere := manager().Diagnose(ctx)
 		Expect(elsewhere.Err()).NotTo(HaveOccurred())
-		_, well = elsewhere.Find(diagnosis.Well)
+		_, well = elsewhere.Find(diagnosis.Healthy)
 		Expect(well).To(BeTrue(), "%s", elsewhere)
 		Expect(m.Ready()).To(BeClosed())
 	}, SpecTimeout(3*patience))
@@ -77,7 +77,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		options.Port = 8443
 		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnosis.NotRegistered))
 		options.Host = ""
-		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.NotBegun))
+		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.NotStarted))
 	}, SpecTimeout(patience))
 
 	It("leaves nothing behind, and is called for nothing else", func(ctx SpecContext) {

@@ -71,17 +71,17 @@ var certificateRows = map[string]row{
 		}),
 		RotateCA: plays(func(ctx SpecContext, s *scene) {
 			s.clean(ctx)
-			Expect(s.other().RotateCA(ctx)).To(MatchError(ContainSubstring("certificate Secret")))
+			Expect(s.other().RotateCA(ctx, eirinix.RotateOptions{})).To(MatchError(ContainSubstring("certificate Secret")))
 			Expect(s.certificates(ctx)).To(BeEmpty(), "it makes none")
 			Expect(s.plain().RegisterExtensions()).To(Succeed())
 			before := s.certificates(ctx)
-			Expect(s.other().RotateCA(ctx)).To(Succeed(), "it is asked to, and no other program runs")
+			Expect(s.other().RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed(), "it is asked to, and no other program runs")
 			Expect(s.certificates(ctx)).NotTo(Equal(before))
 			s.clean(ctx) // otherwise the next rotation waits until the first one is complete
 			s.launch(ctx, s.plain())
 			Eventually(s.manager.Ready()).WithContext(ctx).Should(BeClosed())
 			before = s.certificates(ctx)
-			Expect(s.other().RotateCA(ctx)).To(Succeed(), "beside a running program")
+			Expect(s.other().RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed(), "beside a running program")
 			Expect(s.certificates(ctx)).NotTo(Equal(before))
 			refuses(ctx, s)
 		}),
@@ -111,7 +111,7 @@ var certificateRows = map[string]row{
 		set: func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.Retain = 1500 * time.Millisecond },
 		RegisterExtensions: plays(func(ctx SpecContext, s *scene) {
 			Expect(s.run(ctx, s.life)).To(Succeed())
-			Expect(s.other().RotateCA(ctx)).To(Succeed())
+			Expect(s.other().RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			Expect(s.trusted(ctx)).To(HaveLen(2))
 			Eventually(func() []*x509.Certificate {
 				Expect(s.other().RegisterExtensions()).To(Succeed())
@@ -120,7 +120,7 @@ var certificateRows = map[string]row{
 		}),
 		RotateCA: effect(func(ctx SpecContext, s *scene) { Expect(s.trusted(ctx)).To(HaveLen(2), "the old one is retained") }),
 		Start: effect(func(ctx SpecContext, s *scene) {
-			Expect(s.manager.RotateCA(ctx)).To(Succeed())
+			Expect(s.manager.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			Expect(s.trusted(ctx)).To(HaveLen(2))
 			Eventually(func() []*x509.Certificate { return s.trusted(ctx) }).WithContext(ctx).Should(HaveLen(1))
 		}),

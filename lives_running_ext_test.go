@@ -69,7 +69,7 @@ var addressRows = map[string]row{
 		Unregister: removesAll, RotateCA: onlyCAs,
 		Audit: reason("findings hold the mode of the program: it is about what the steps say, in whatever mode"),
 		Diagnose: effect(func(_ SpecContext, s *scene) {
-			Expect(s.report.Findings).To(ContainElement(And(HaveField("Code", diagnosis.Modes), HaveField("Message", ContainSubstring("owner: Shadow")))))
+			Expect(s.report.Findings).To(ContainElement(And(HaveField("Code", diagnosis.ModeSet), HaveField("Message", ContainSubstring("owner: Shadow")))))
 		}),
 		Manifests: effect(func(_ SpecContext, s *scene) {
 			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("ResourceNames", ConsistOf("modes"))))
@@ -158,7 +158,7 @@ var runningRows = map[string]row{
 		Unregister:         reason("a person orders it"),
 		RotateCA:           reason("a person orders it"),
 		Diagnose: effect(func(_ SpecContext, s *scene) {
-			Expect(s.report.Findings).To(ContainElement(HaveField("Code", diagnosis.Well)))
+			Expect(s.report.Findings).To(ContainElement(HaveField("Code", diagnosis.Healthy)))
 		}),
 		Audit: callsNothing,
 		Manifests: effect(func(_ SpecContext, s *scene) {

@@ -186,7 +186,7 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 			return err
 		}
 		before := s.certificates(ctx)
-		if err = m.RotateCA(ctx); err == nil {
+		if err = m.RotateCA(ctx, eirinix.RotateOptions{}); err == nil {
 			Expect(s.certificates(ctx)).NotTo(Equal(before))
 		}
 	}

@@ -116,11 +116,11 @@ var settingsRows = map[string]row{
 			})).To(Succeed())
 		}
 		r.Diagnose = effect(func(_ SpecContext, s *scene) {
-			Expect(s.report.Findings).To(ContainElement(And(HaveField("Code", diagnosis.Calls), HaveField("Message", ContainSubstring("because of Isolated")))))
+			Expect(s.report.Findings).To(ContainElement(And(HaveField("Code", diagnosis.SharedCalls), HaveField("Message", ContainSubstring("because of Isolated")))))
 		})
 	}),
-	"ClusterCritical": entry(func(s *scene, settings *eirinix.Settings) {
-		settings.ClusterCritical = true
+	"AllowClusterCritical": entry(func(s *scene, settings *eirinix.Settings) {
+		settings.AllowClusterCritical = true
 		settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 			Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"kube-system", s.workloads},
 		}}}
@@ -154,7 +154,7 @@ var settingsRows = map[string]row{
 		r.Start, r.RegisterExtensions = fails, fails
 		r.Diagnose = reports(diagnosis.ModeRefused)
 	}),
-	"ReadsUser": entries(func(_ *scene, _ string, s *eirinix.Settings) { s.ReadsUser = true }, nil).with(func(r *row) {
+	"DependsOnUser": entries(func(_ *scene, _ string, s *eirinix.Settings) { s.DependsOnUser = true }, nil).with(func(r *row) {
 		r.Start, r.RegisterExtensions, r.Offline = inNoEntry, inNoEntry, inNoEntry
 		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Result", audit.Unknown) })
 	}),

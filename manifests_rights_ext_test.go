@@ -103,7 +103,7 @@ func runsAndRotates(ctx context.Context, p *play, config *rest.Config) error {
 		if err := p.called(ctx); err != nil {
 			return err
 		}
-		return m.RotateCA(ctx)
+		return m.RotateCA(ctx, eirinix.RotateOptions{})
 	})
 	if p.options.UnregisterOnStop && err == nil && p.registered(ctx) {
 		err = errors.New("a configuration is left")

@@ -100,7 +100,7 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		Expect(ok).To(BeTrue())
 		Expect(refused.Object).To(Equal("ConfigMap " + namespace + "/" + name))
 		Expect(refused.Evidence).To(HavePrefix("owner: line 2: "))
-		inForce, ok := m.Diagnose(ctx).Find(diagnosis.Modes)
+		inForce, ok := m.Diagnose(ctx).Find(diagnosis.ModeSet)
 		Expect(ok).To(BeTrue())
 		Expect(inForce.Message).To(Equal("the mode of owner: Audit"))
 

@@ -134,7 +134,7 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		Expect(m.AddExtension(tolerant)).To(Succeed())
 		runManager(ctx, m)
 		Expect(tryPod(ctx, namespace)).To(Succeed())
-		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.Unread)))
+		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.ReadsNotListed)))
 
 		watched.begin()
 		stale := SatisfyAll(ContainSubstring("failed calling webhook"), ContainSubstring("ConfigMap in namespace "+namespace+" with fields metadata.name=gate are known as they were"),
@@ -146,14 +146,14 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		Expect(tryPod(ctx, namespace)).To(MatchError(stale))
 		Expect(tolerated).To(Receive(BeNil()), "the other step does not mind")
 		Expect(logs.FilterMessageSnippet("are too old").Len()).To(Equal(1))
-		finding, ok := m.Diagnose(ctx).Find(diagnosis.Unread)
+		finding, ok := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
 		Expect(ok).To(BeTrue())
 		Expect(finding.Message).To(SatisfyAll(ContainSubstring("is broken for"), HaveSuffix("fail: gate")))
 
 		watched.end()
 		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(Succeed())
 		Expect(logs.FilterMessageSnippet("up to date again").Len()).To(Equal(1))
-		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.Unread)))
+		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.ReadsNotListed)))
 	}, SpecTimeout(5*patience))
 
 	It("notices a connection that has died without a word", func(ctx SpecContext) {
@@ -195,7 +195,7 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated(), "without a gate")
 		Expect(logs.FilterMessageSnippet("cannot be listed").Len()).To(Equal(1))
 		Expect(certificateMetrics(namespace)).To(SatisfyAll(HaveKeyWithValue("eirinix_registration_waiting reads", 1.), HaveKeyWithValue("eirinix_registration_waiting kind", 0.)))
-		finding, ok := m.Diagnose(ctx).Find(diagnosis.Unread)
+		finding, ok := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
 		Expect(ok).To(BeTrue())
 		Expect(finding).To(SatisfyAll(HaveField("Message", ContainSubstring("have never been listed")), HaveField("Evidence", ContainSubstring("forbidden"))))
 		missing := logs.FilterMessageSnippet("rights are missing").All()

@@ -82,7 +82,7 @@ var _ = Describe("A start whose reads fail", Label("api-server"), func() {
 			}
 			runManager(ctx, m)
 			Expect(logs.FilterMessageSnippet("cannot be listed; the steps wait").All()).To(ContainElement(HaveField("ContextMap()", HaveKeyWithValue("reason", ContainSubstring(reason)))))
-			finding, found := m.Diagnose(ctx).Find(diagnosis.Unread)
+			finding, found := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
 			Expect(found).To(BeTrue())
 			Expect(finding.Evidence).To(ContainSubstring(reason))
 			Expect(tryPod(ctx, namespace)).To(Succeed(), "the gate is not in force")
@@ -120,7 +120,7 @@ var _ = Describe("A start whose reads fail", Label("api-server"), func() {
 		runManager(ctx, m)
 		Expect(tryPod(ctx, namespace)).To(Succeed(), "the gate is not in force")
 		missing := func() (bool, float64) {
-			finding, _ := m.Diagnose(ctx).Find(diagnosis.Unread)
+			finding, _ := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
 			return strings.Contains(finding.Message, "there is no object of those of which steps require one"), certificateMetrics(namespace)["eirinix_registration_waiting reads"]
 		}
 		told, waits := missing()

@@ -130,18 +130,16 @@ func (p *program) removeReports(ctx context.Context) {
 	}
 }
 
-// A RotateOption changes how RotateCA rotates.
-type RotateOption func(*rotation)
-
-type rotation struct{ distrust bool }
-
-// Distrust makes RotateCA drop the old CA quickly, for a key that may have leaked. The old CA stays trusted only for
-// the seconds in which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API
-// servers no longer trust the old CA.
-//
-// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
-// replica can fail until then. In a split deployment, call RegisterExtensions afterwards to publish the new CA.
-func Distrust(r *rotation) { r.distrust = true }
+// RotateOptions configures RotateCA. The zero value is right unless a key may have leaked.
+type RotateOptions struct {
+	// Distrust drops the old CA quickly, for a key that may have leaked. The old CA stays trusted only for the seconds in
+	// which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API servers no
+	// longer trust the old CA.
+	//
+	// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
+	// replica can fail until then. In a split deployment, call RegisterExtensions afterwards to publish the new CA.
+	Distrust bool
+}
 
 // RotateCA replaces the CA with a new one, without failing a single call, and returns once the new CA signs. The old CA
 // stays trusted for Rotation.Retain, by default a bit more than the lifetime of a serving certificate, and is then
@@ -153,11 +151,7 @@ func Distrust(r *rotation) { r.distrust = true }
 //
 // The annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret requests the same. Each new value
 // triggers one rotation.
-func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) error {
-	var r rotation
-	for _, o := range opts {
-		o(&r)
-	}
+func (m *ExtensionManager) RotateCA(ctx context.Context, o RotateOptions) error {
 	if source := m.certificateSource(); source != nil {
 		return fmt.Errorf("eirinix: RotateCA: the certificates come from %s; rotate the CA where they are issued, and it is taken over from there", source)
 	}
@@ -165,7 +159,7 @@ func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) e
 	if err != nil {
 		return prefixed(err)
 	}
-	return named("RotateCA", loop.Rotate(ctx, r.distrust))
+	return named("RotateCA", loop.Rotate(ctx, o.Distrust))
 }
 
 // rotator returns the running controller, or a new one that writes only caBundles.

@@ -94,7 +94,7 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 			blindly(ctx, data)
 			Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
 		}
-		Expect(m.RotateCA(ctx)).To(Succeed())
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 		// A bundle with the next CA is published after every reaction to those writes.
 		Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
 		for _, data := range all {
@@ -128,7 +128,7 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 		runManager(ctx, m)
 		before := configuration(ctx, m)
 		o := urlOptionsAt(namespace, 8443)
-		Expect(eirinix.NewManager(o).RotateCA(ctx)).To(Succeed())
+		Expect(eirinix.NewManager(o).RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 		after := configuration(ctx, m)
 		for i := range after.Webhooks {
 			Expect(after.Webhooks[i].ClientConfig.CABundle).NotTo(Equal(before.Webhooks[i].ClientConfig.CABundle))
@@ -158,7 +158,7 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 
 	It("is RotateCA with Distrust, which rotates once although a replica is faster", func(ctx SpecContext) {
 		runManager(ctx, manager())
-		Expect(eirinix.NewManager(urlOptionsAt(namespace, 8443)).RotateCA(ctx, eirinix.Distrust)).To(Succeed())
+		Expect(eirinix.NewManager(urlOptionsAt(namespace, 8443)).RotateCA(ctx, eirinix.RotateOptions{Distrust: true})).To(Succeed())
 		s := secret(ctx, namespace)
 		Expect(s.Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"))
 		Expect(s.Data["state.json"]).To(ContainSubstring(`"current": 2,`))
@@ -171,7 +171,7 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 		for range 3 {
 			all.Go(func() {
 				defer GinkgoRecover()
-				Expect(m.RotateCA(ctx)).To(Succeed())
+				Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			})
 		}
 		rotated := make(chan struct{})

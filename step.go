@@ -39,9 +39,9 @@ type Call struct {
 // the warnings of a response exceed 4096 characters in total, the API server truncates each to 256.
 func (c *Call) Warn(format string, args ...any) { c.feedback.Warn(fmt.Sprintf(format, args...)) }
 
-// Audit adds an annotation to the API server's audit log. The key must be a qualified name without a prefix. If two
+// Annotate adds an annotation to the API server's audit log. The key must be a qualified name without a prefix. If two
 // steps of a call use the same key, the later step's key is prefixed with the name of the step.
-func (c *Call) Audit(key, value string) { c.feedback.Audit(key, value) }
+func (c *Call) Annotate(key, value string) { c.feedback.Annotate(key, value) }
 
 // Mutation changes objects of one kind during admission. It is called on CREATE and UPDATE, for Pods and Jobs only on
 // CREATE, unless Settings.Operations or Settings.Rules say otherwise. T is a pointer to a type of the Manager's scheme,
@@ -292,9 +292,9 @@ type Settings struct {
 	// Isolated gives the step its own webhook entry, even if it could share one.
 	Isolated bool
 
-	// ClusterCritical acknowledges that the step can stop the cluster. It allows kube-system, the webhook's own
+	// AllowClusterCritical acknowledges that the step can stop the cluster. It allows kube-system, the webhook's own
 	// namespace, and */* with failurePolicy Fail.
-	ClusterCritical bool
+	AllowClusterCritical bool
 
 	// Owned decides which objects with an owner a mutating step leaves alone. Empty means OwnedAuto. A step that only
 	// validates sees all objects.
@@ -308,9 +308,9 @@ type Settings struct {
 	// changed only in the program.
 	FixedMode bool
 
-	// ReadsUser declares that the result depends on the user who sends the request. An audit has no user, and does not
+	// DependsOnUser declares that the result depends on the user who sends the request. An audit has no user, and does not
 	// ask the step.
-	ReadsUser bool
+	DependsOnUser bool
 
 	// Reads declares what the step looks at beside the object of the request, for Call.Reader. A step is registered once
 	// all of its Reads have been listed, and what they require is there. While the cluster does not serve one of the kinds,
@@ -323,8 +323,8 @@ func (s Settings) registered() webhookconf.Settings {
 	return webhookconf.Settings{
 		Operations: s.Operations, Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
 		FailurePolicy: s.FailurePolicy, MatchPolicy: s.MatchPolicy, Timeout: s.Timeout, Reinvoke: s.Reinvoke,
-		SideEffects: s.SideEffects, Isolated: s.Isolated, ClusterCritical: s.ClusterCritical,
-		Owned: s.Owned, Mode: s.Mode, FixedMode: s.FixedMode, ReadsUser: s.ReadsUser,
+		SideEffects: s.SideEffects, Isolated: s.Isolated, AllowClusterCritical: s.AllowClusterCritical,
+		Owned: s.Owned, Mode: s.Mode, FixedMode: s.FixedMode, DependsOnUser: s.DependsOnUser,
 	}
 }
 

@@ -123,7 +123,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 	It("sees a dry run, and warns the user", func(ctx SpecContext) {
 		serveSteps(ctx, namespace, eirinix.Mutation[*corev1.ConfigMap]{Apply: func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
 			c.Warn("dry run: %t", *c.DryRun)
-			c.Audit("seen", "yes")
+			c.Annotate("seen", "yes")
 			return nil
 		}})
 		w := &warnings{}

@@ -92,7 +92,7 @@ var _ = Describe("A typed step", func() {
 	It("can be given a Call that was made by hand", func() {
 		c := &Call{}
 		c.Warn("unsent")
-		c.Audit("key", "unsent")
+		c.Annotate("key", "unsent")
 	})
 })
 

@@ -99,7 +99,7 @@ func memoryAtRest(ctx context.Context) (memory, error) {
 // rotation counts the requests of a CA rotation, until the old CA is dropped.
 func (b *costBench) rotation(ctx context.Context, replicas []*replica) error {
 	from := time.Now()
-	if err := replicas[0].RotateCA(ctx); err != nil {
+	if err := replicas[0].RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
 		return err
 	}
 	took := time.Since(from)

@@ -130,16 +130,16 @@ type Code string
 
 // The codes, in the order of the path from the API server to the program.
 const (
-	NotBegun             Code = "NotBegun"             // the diagnosis did not start
+	NotStarted           Code = "NotStarted"           // the diagnosis did not start
 	APIServerUnreachable Code = "APIServerUnreachable" // this process gets no answer from the API server
 	TooOld               Code = "TooOld"               // the API server may ignore matchConditions
 	NotRegistered        Code = "NotRegistered"        // a configuration or one of its entries is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
 	Orphaned             Code = "Orphaned"             // a configuration that no program keeps in order calls this program
-	Calls                Code = "Calls"                // which steps share a call of the API server
-	Modes                Code = "Modes"                // a ConfigMap sets the mode of a step
+	SharedCalls          Code = "SharedCalls"          // which steps share a call of the API server
+	ModeSet              Code = "ModeSet"              // a ConfigMap sets the mode of a step
 	ModeRefused          Code = "ModeRefused"          // an entry of that ConfigMap cannot be used
-	Unread               Code = "Unread"               // objects that steps look at cannot be listed, or are too old
+	ReadsNotListed       Code = "ReadsNotListed"       // objects that steps look at cannot be listed, or are too old
 	SeveralVersions      Code = "SeveralVersions"      // several versions of this program run
 	WrongTarget          Code = "WrongTarget"          // another address is registered
 	DefinitionMissing    Code = "DefinitionMissing"    // the CustomResourceDefinition of a Conversion does not exist
@@ -172,11 +172,11 @@ const (
 	BadAnswer            Code = "BadAnswer"            // another program answers
 	NothingListens       Code = "NothingListens"       // this process does not answer on its own port
 	NotCalled            Code = "NotCalled"            // the API server did not call, and does not report why
-	CannotLook           Code = "CannotLook"           // a check failed because a right or an answer is missing
+	CheckSkipped         Code = "CheckSkipped"         // a check failed because a right or an answer is missing
 	Unexplained          Code = "Unexplained"          // the API server's message is not known here
 	ReachedFromHere      Code = "ReachedFromHere"      // this process reaches itself by the API server's path
 	Reached              Code = "Reached"              // the API server's call came through
-	Well                 Code = "Well"                 // the call came through, and there is no problem
+	Healthy              Code = "Healthy"              // the call came through, and there is no problem
 )
 
 // Right is one action that a program must be allowed to take, in the terms of RBAC.

@@ -22,7 +22,7 @@ var _ = Describe("A report", func() {
 	report := diagnosis.Report{Findings: []diagnosis.Finding{
 		{Code: diagnosis.ConnectionRefused, Severity: diagnosis.Problem, Object: "https://h:1", Message: "nothing listens", Remedy: "listen", Evidence: "dial:\n refused"},
 		{Code: diagnosis.Excluded, Severity: diagnosis.Warning, Message: "left out", Remedy: "label it"},
-		{Code: diagnosis.CannotLook, Severity: diagnosis.Note, Message: "not looked at", Rights: []diagnosis.Right{secret}},
+		{Code: diagnosis.CheckSkipped, Severity: diagnosis.Note, Message: "not looked at", Rights: []diagnosis.Right{secret}},
 	}}
 
 	It("prints one line per finding", func() {
@@ -47,7 +47,7 @@ var _ = Describe("A report", func() {
 		found, ok := report.Find(diagnosis.Excluded)
 		Expect(ok).To(BeTrue())
 		Expect(found).To(Equal(report.Findings[1]))
-		_, ok = report.Find(diagnosis.Well)
+		_, ok = report.Find(diagnosis.Healthy)
 		Expect(ok).To(BeFalse())
 	})
 

@@ -241,7 +241,7 @@ var _ = Describe("A preview", func() {
 	)
 
 	It("sends the objects between a workload and its pods, each made of the admitted one", func() {
-		job := eirinix.Mutation[*batchv1.Job]{ID: "job", Settings: eirinix.Settings{ClusterCritical: true}, Apply: func(_ context.Context, c *eirinix.Call, j *batchv1.Job) error {
+		job := eirinix.Mutation[*batchv1.Job]{ID: "job", Settings: eirinix.Settings{AllowClusterCritical: true}, Apply: func(_ context.Context, c *eirinix.Call, j *batchv1.Job) error {
 			c.Warn("%s by %s for %s", j.Name, c.UserInfo.Username, metav1.GetControllerOf(j).Name)
 			metav1.SetMetaDataLabel(&j.Spec.Template.ObjectMeta, "deny", "by the Job")
 			return nil

@@ -32,7 +32,7 @@ var _ = Describe("Golden files", func() {
 				Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("none\nof these") },
 				Update: func(_ context.Context, c *eirinix.Call, oldObj, newObj *corev1.ConfigMap) error {
 					c.Warn("%s: from %s to %s", c.UserInfo.Username, oldObj.Data["a"], newObj.Data["a"])
-					c.Audit("by", c.UserInfo.Username)
+					c.Annotate("by", c.UserInfo.Username)
 					return nil
 				},
 				Delete: func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {

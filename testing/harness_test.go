@@ -317,7 +317,7 @@ var _ = Describe("The Harness", func() {
 
 	It("never sends webhook configurations to webhooks", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*unstructured.Unstructured]{
-			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), ClusterCritical: true},
+			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), AllowClusterCritical: true},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
 		})
 		offline, err := h.Manager().Offline(eirinix.OfflineOptions{})

@@ -21,7 +21,7 @@ var _ = Describe("The matchers", func() {
 				m.Data["work"] = "done"
 				m.Data["new"] = "thing"
 				c.Warn("work was done")
-				c.Audit("worked-on", m.Name)
+				c.Annotate("worked-on", m.Name)
 			}
 			return nil
 		}}, judging(eirinix.Settings{}, func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {

@@ -31,7 +31,7 @@ func inProduction(label string) []any {
 				return errors.New("out of order")
 			}
 			c.Warn("seen by %s", c.UserInfo.Username)
-			c.Audit("who", c.UserInfo.Username)
+			c.Annotate("who", c.UserInfo.Username)
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, "by", label)
 			return nil
 		}},
@@ -145,7 +145,7 @@ var _ = Describe("Recorded traffic", func() {
 		dir, echo := GinkgoT().TempDir(), eirinix.Mutation[*corev1.Secret]{ID: "echo", Apply: func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
 			password := string(s.Data["password"])
 			c.Warn("it is %s, or %x", password, password)
-			c.Audit("bytes", fmt.Sprint([]byte("is "+password)))
+			c.Annotate("bytes", fmt.Sprint([]byte("is "+password)))
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, "header", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:"+password)))
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, "known", fmt.Sprint(s.Labels["known"] == password))
 			return nil

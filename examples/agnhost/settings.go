@@ -32,7 +32,7 @@ func (e endpoints) steps() []any { return append(e.validating(), e.mutating()...
 //
 // The rules are those of endpoints that take any kind of object. Where others register, that is any kind of theirs.
 func (e endpoints) alone(rules ...admissionregistrationv1.RuleWithOperations) eirinix.Settings {
-	s := eirinix.Settings{Isolated: true, Rules: rules, ClusterCritical: e.othersRegister}
+	s := eirinix.Settings{Isolated: true, Rules: rules, AllowClusterCritical: e.othersRegister}
 	if e.othersRegister {
 		for i := range s.Rules {
 			s.Rules[i].Rule = admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}

@@ -96,7 +96,7 @@ func checkPod(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 		return ctx.Err()
 	}
 	if len(reasons) == 0 {
-		c.Audit("verdict", "nothing unwanted")
+		c.Annotate("verdict", "nothing unwanted")
 		return nil
 	}
 	return eirinix.Deny("%s", strings.Join(reasons, "; "))

@@ -103,17 +103,17 @@ func images(pod *corev1.Pod) (all []string) {
 // log gets, and those whose violation the user sees.
 func (p *podSecurity) decide(ctx context.Context, c *eirinix.Call, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
 	if reason := p.exempt.reason(c, spec); reason != "" {
-		c.Audit(api.ExemptionReasonAnnotationKey, reason)
+		c.Annotate(api.ExemptionReasonAnnotationKey, reason)
 		return nil
 	}
 	labels, err := p.cluster.namespaceLabels(ctx, c.Request.Namespace)
 	if err != nil {
-		c.Audit("error", fmt.Sprintf("failed to lookup namespace %q: %v", c.Request.Namespace, err))
+		c.Annotate("error", fmt.Sprintf("failed to lookup namespace %q: %v", c.Request.Namespace, err))
 		return fmt.Errorf("failed to lookup namespace %q: %w", c.Request.Namespace, err)
 	}
 	levels, errs := api.PolicyToEvaluate(labels, p.defaults)
 	if len(errs) > 0 {
-		c.Audit("error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+		c.Annotate("error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
 	}
 	violation := func(level api.LevelVersion) string {
 		if r := policy.AggregateCheckResults(p.checks.EvaluatePod(level, meta, spec)); !r.Allowed {
@@ -123,14 +123,14 @@ func (p *podSecurity) decide(ctx context.Context, c *eirinix.Call, meta *metav1.
 	}
 	var refusal error
 	if enforce {
-		c.Audit(api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+		c.Annotate(api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
 		if v := violation(levels.Enforce); v != "" {
 			resource := schema.GroupResource{Group: c.Request.Resource.Group, Resource: c.Request.Resource.Resource}
 			refusal = apierrors.NewForbidden(resource, c.Request.Name, fmt.Errorf("violates%s", v[len("violate"):]))
 		}
 	}
 	if v := violation(levels.Audit); v != "" {
-		c.Audit(api.AuditViolationsAnnotationKey, "would "+v)
+		c.Annotate(api.AuditViolationsAnnotationKey, "would "+v)
 	}
 	if v := violation(levels.Warn); v != "" && refusal == nil {
 		c.Warn("would %s", v)

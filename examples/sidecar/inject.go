@@ -37,7 +37,7 @@ func injection(image string) eirinix.Mutation[*corev1.Pod] {
 				return eirinix.Deny("the container name %q is taken by the sidecar; choose another", sidecarName)
 			}
 			inject(&pod.Spec, image)
-			c.Audit("image", image)
+			c.Annotate("image", image)
 			return nil
 		},
 	}

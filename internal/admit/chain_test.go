@@ -266,7 +266,7 @@ var _ = Describe("A chain", func() {
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
 		say := func(c *admit.Call) error {
 			c.Warn("mind the gap")
-			c.Audit("why", "because")
+			c.Annotate("why", "because")
 			return nil
 		}
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", say), label("b", say)}})

@@ -161,7 +161,7 @@ var _ = Describe("Steps of a chain", func() {
 		flaky := ignoring(label("flaky", func(c *admit.Call) error {
 			runs++
 			c.Warn(fmt.Sprintf("run %d", runs))
-			c.Audit(fmt.Sprintf("run-%d", runs), "yes")
+			c.Annotate(fmt.Sprintf("run-%d", runs), "yes")
 			if runs == 1 {
 				return errStep
 			}

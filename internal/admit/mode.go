@@ -75,7 +75,7 @@ func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 		case ModeWarn:
 			call.Warn(fmt.Sprintf("step %q would %s this: %s", s.Name, would, what))
 		case ModeAudit:
-			call.Audit("would-"+would, s.Name+": "+what)
+			call.Annotate("would-"+would, s.Name+": "+what)
 		}
 	}
 	warned := len(r.warnings)

@@ -54,7 +54,7 @@ func (r *run) handle(i int, call *Call) error {
 		call.Warn(w)
 	}
 	for key, value := range resp.AuditAnnotations {
-		call.Audit(key, value)
+		call.Annotate(key, value)
 	}
 	return r.interpret(s, onPod, resp)
 }

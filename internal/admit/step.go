@@ -103,8 +103,8 @@ func (c *Call) Warn(message string) {
 	c.warnings = append(c.warnings, message)
 }
 
-// Audit adds an annotation to the API server's audit log.
-func (c *Call) Audit(key, value string) {
+// Annotate adds an annotation to the API server's audit log.
+func (c *Call) Annotate(key, value string) {
 	if c == nil {
 		return
 	}

@@ -192,7 +192,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 		case alike(verdict, other):
 			continue
 		}
-		const message = "its result depends on the user who sends a request, and an audit has no user, or it differs from run to run; set Settings.ReadsUser to leave the step out, or make it deterministic"
+		const message = "its result depends on the user who sends a request, and an audit has no user, or it differs from run to run; set Settings.DependsOnUser to leave the step out, or make it deterministic"
 		return verdict, answer{Finding: Finding{Result: Unknown, Message: message}}, nil
 	}
 	return verdict, a, nil

@@ -50,8 +50,8 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 		return nil, "", Gap{Reason: given.Waits.Error(), Remedy: remedyServed}
 	}
 	s := &step{Step: given, told: map[Result]int{}}
-	if given.Registered.ReadsUser {
-		return nil, "its result depends on the user who sends a request (Settings.ReadsUser), and an audit has no user", Gap{}
+	if given.Registered.DependsOnUser {
+		return nil, "its result depends on the user who sends a request (Settings.DependsOnUser), and an audit has no user", Gap{}
 	}
 	all := given.Webhook.MatchConditions
 	for _, c := range all {

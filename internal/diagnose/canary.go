@@ -85,7 +85,7 @@ func (c Canary) Entry() webhookconf.Entry {
 			Timeout:         canaryTimeout,
 			Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
 			SideEffects:     admissionregistrationv1.SideEffectClassNone,
-			ClusterCritical: true, // otherwise the program's own namespace is excluded
+			AllowClusterCritical: true, // otherwise the program's own namespace is excluded
 		},
 	}
 	if c.Validating {
@@ -182,7 +182,7 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 		d.notCalled()
 	case !isAnswer(came.err):
 		d.inconclusive = "the API server did not answer the canary"
-		d.add(warning(diagnosis.CannotLook, "canary", d.inconclusive, "try again", came.err.Error()))
+		d.add(warning(diagnosis.CheckSkipped, "canary", d.inconclusive, "try again", came.err.Error()))
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
 		d.noteMissingRight(came.err, diagnosis.Right{
 			Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace,

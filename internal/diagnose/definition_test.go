@@ -201,7 +201,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		define(ctx, "v1", "v1beta1")
 		d.Clients = clientsFor(must(controlPlane.User("user-" + d.Options.Fingerprint)))
 		r := d.run(ctx)
-		f, found := r.Find(diagnosis.CannotLook)
+		f, found := r.Find(diagnosis.CheckSkipped)
 		Expect(found).To(BeTrue())
 		Expect(f.Rights).To(ContainElement(diagnosis.Right{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verb: "get", Name: crd}))
 	}, SpecTimeout(patience))

@@ -203,7 +203,7 @@ func (d *deployment) run(ctx context.Context) diagnosis.Report {
 // awaitCalls waits until the API server calls for the entries.
 func (d *deployment) awaitCalls(ctx context.Context) {
 	GinkgoHelper()
-	_, through := d.run(ctx).Find(diagnosis.Well)
+	_, through := d.run(ctx).Find(diagnosis.Healthy)
 	Expect(through).To(BeTrue())
 }
 

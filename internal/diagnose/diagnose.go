@@ -152,7 +152,7 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 		d.checkReads()
 		if d.Others {
 			for _, c := range d.Calls {
-				d.add(note(diagnosis.Calls, d.Options.Target.String(), c, ""))
+				d.add(note(diagnosis.SharedCalls, d.Options.Target.String(), c, ""))
 			}
 			d.checkOthers(ctx)
 		}
@@ -174,7 +174,7 @@ func (d *diagnostic) checkModes() {
 		d.add(warning(diagnosis.ModeRefused, object, "the mode of a step cannot be set", "correct the entry", p))
 	}
 	for _, e := range entries {
-		d.add(note(diagnosis.Modes, object, "the mode of "+e, ""))
+		d.add(note(diagnosis.ModeSet, object, "the mode of "+e, ""))
 	}
 }
 
@@ -197,7 +197,7 @@ func (d *diagnostic) checkReads() {
 	}
 	for _, u := range unread {
 		steps := strings.Join(u.Steps, ", ")
-		f := problem(diagnosis.Unread, u.Objects,
+		f := problem(diagnosis.ReadsNotListed, u.Objects,
 			fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
 			"create the kind, or grant what Manifests grants for it; the steps follow by themselves", u.Reason)
 		switch {
@@ -214,7 +214,7 @@ func (d *diagnostic) checkReads() {
 
 // Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
 func Failed(err error) diagnosis.Report {
-	return diagnosis.Report{Findings: []diagnosis.Finding{problem(diagnosis.NotBegun, "", err.Error(), "")}}
+	return diagnosis.Report{Findings: []diagnosis.Finding{problem(diagnosis.NotStarted, "", err.Error(), "")}}
 }
 
 // look follows the path of a call. It returns false if the API server itself is unreachable.
@@ -238,7 +238,7 @@ func (d *diagnostic) look(ctx context.Context) bool {
 func (d *diagnostic) report() diagnosis.Report {
 	if len(d.lacking) > 0 {
 		d.add(diagnosis.Finding{
-			Code: diagnosis.CannotLook, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
+			Code: diagnosis.CheckSkipped, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
 			Message: "some checks were skipped, because rights are missing",
 			Remedy:  "to look there too, call Diagnose as an account that may " + sentence(d.lacking) + "; calls need none of these rights",
 		})
@@ -332,7 +332,7 @@ func read[T any](ctx context.Context, d *diagnostic, r diagnosis.Right, selector
 // noteMissingRight records a check that failed because a right is missing, or for another reason.
 func (d *diagnostic) noteMissingRight(err error, right diagnosis.Right) {
 	if !apierrors.IsForbidden(err) {
-		d.add(warning(diagnosis.CannotLook, right.String(),
+		d.add(warning(diagnosis.CheckSkipped, right.String(),
 			"the API server did not answer the request to "+right.String(), "try again", err.Error()))
 	} else if !slices.Contains(d.lacking, right) {
 		d.lacking = append(d.lacking, right)
@@ -460,7 +460,7 @@ func (d *diagnostic) summarize() {
 	}
 	for i, f := range d.findings {
 		if f.Code == diagnosis.Reached {
-			d.findings[i].Code, d.findings[i].Message = diagnosis.Well, "all is well: "+f.Message
+			d.findings[i].Code, d.findings[i].Message = diagnosis.Healthy, "all is well: "+f.Message
 		}
 	}
 }

@@ -97,8 +97,8 @@ var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
 		name := "user-" + d.Canary.Namespace
 		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
 		d.Clients = clientsFor(must(controlPlane.User(name)))
-		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well, diagnosis.CannotLook}))
-		f, _ := d.run(ctx).Find(diagnosis.CannotLook)
+		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Healthy, diagnosis.CheckSkipped}))
+		f, _ := d.run(ctx).Find(diagnosis.CheckSkipped)
 		Expect(f.Remedy).To(And(ContainSubstring("list validatingwebhookconfigurations"), HavePrefix("to look there too, call Diagnose as an account that may ")))
 		n := newNotes()
 		diagnose.Watch(ctx, d.Config, n.logger())
@@ -129,13 +129,13 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 			return []reads.Interruption{{Objects: "secrets", Steps: []string{"reader"}}}
 		}
 		r := d.run(ctx)
-		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Unread, diagnosis.SeveralVersions, diagnosis.NotRegistered, diagnosis.Reached}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReadsNotListed, diagnosis.SeveralVersions, diagnosis.NotRegistered, diagnosis.Reached}))
 		f, _ := r.Find(diagnosis.NotRegistered)
 		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Object", "step late"), HaveField("Evidence", "no kind")))
 		Expect(r.String()).NotTo(ContainSubstring("call RegisterExtensions"))
 
 		d.Waiting, d.Reads = nil, nil
-		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.SeveralVersions, diagnosis.Well}))
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.SeveralVersions, diagnosis.Healthy}))
 		n := newNotes()
 		diagnose.Watch(ctx, d.Config, n.logger())
 		Expect(n.read()).To(HaveExactElements(HaveSuffix(" info the API server calls this program")))
@@ -169,5 +169,5 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 // awaitRegistered waits until API servers know the registration.
 func (d *deployment) awaitRegistered(ctx context.Context) {
 	GinkgoHelper()
-	Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(ContainElement(Or(Equal(diagnosis.Well), Equal(diagnosis.Reached))))
+	Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(ContainElement(Or(Equal(diagnosis.Healthy), Equal(diagnosis.Reached))))
 }

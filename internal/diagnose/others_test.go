@@ -103,7 +103,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	DescribeTable("says nothing of one that",
 		func(ctx SpecContext, edit func(*admissionregistrationv1.MutatingWebhook)) {
 			register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { onlyPods(w); edit(w) })
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 		},
 		Entry("ignores failures", func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
@@ -167,7 +167,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	It("looks for none unless it is asked to", func(ctx SpecContext) {
 		register(ctx, onlyPods)
 		d.Others = false
-		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 	}, SpecTimeout(patience))
 
 	It("only warns of one that may be for other objects", func(ctx SpecContext) {
@@ -177,13 +177,13 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		})
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Shadowed, diagnosis.Well}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Shadowed, diagnosis.Healthy}))
 	}, SpecTimeout(patience))
 
 	It("does not take an entry of ours for another's", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		step := podStep(false)
-		step.Name, step.Isolated, step.ClusterCritical = "all", true, true
+		step.Name, step.Isolated, step.AllowClusterCritical = "all", true, true
 		step.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Canary.Namespace}}
 		step.Rules[0].Resources = []string{"configmaps"}
 		d.Entries = append(webhookconf.Group([]webhookconf.Step{step}), d.Canary.Entry())

@@ -82,7 +82,7 @@ func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy st
 func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Finding {
 	extensions := "step " + strings.Join(e.StepNames(), ", ")
 	remedy := fmt.Sprintf("leave Namespace %s out in Settings.Namespaces of %s", d.Canary.Namespace, extensions)
-	if e.ClusterCritical {
+	if e.AllowClusterCritical {
 		remedy += ", or except this program's pods with Settings.Conditions"
 	}
 	return d.blocksItself(h, diagnosis.Warning, remedy)

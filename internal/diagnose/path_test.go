@@ -29,7 +29,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d.register(ctx)
 			r := d.run(ctx)
 			Expect(r.Err()).NotTo(HaveOccurred())
-			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Well}))
+			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 			Expect(r.String()).To(MatchRegexp(`^note Well: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
 		}, SpecTimeout(patience))
 
@@ -37,7 +37,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d := newDeployment(ctx)
 			d.behind(ctx, toLoopback())
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 		}, SpecTimeout(patience))
 
 		It("reports success for a program that only validates", func(ctx SpecContext) {
@@ -45,7 +45,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d.Canary.Validating = true
 			d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(true)}), d.Canary.Entry())
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 		}, SpecTimeout(patience))
 
 		It("reports success though the ConfigMap is refused afterwards", func(ctx SpecContext) {
@@ -55,7 +55,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 				Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": {}}},
 			}, metav1.CreateOptions{}))
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
 		}, SpecTimeout(patience))
 	})
 
@@ -258,7 +258,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
 		})
-		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}), "the warning shows as much as with Fail")
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}), "the warning shows as much as with Fail")
 	}, SpecTimeout(patience))
 
 	It("looks from this process without a canary", func(ctx SpecContext) {

@@ -20,11 +20,11 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		d.Clients = clientsFor(must(controlPlane.User(name)))
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.CannotLook}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.CheckSkipped}))
 		Expect(r.String()).To(And(ContainSubstring("create configmaps in namespace "+d.Canary.Namespace), ContainSubstring("get services "+d.Canary.Namespace+"/hooks")))
 
 		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), r.Rights())))
-		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well}))
+		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Healthy}))
 	}, SpecTimeout(2*patience))
 
 	It("needs no more than to create ConfigMaps to find no problem", func(ctx SpecContext) {
@@ -34,7 +34,7 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		name := "user-" + d.Canary.Namespace
 		d.Clients = clientsFor(must(controlPlane.User(name)))
 		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
-		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well, diagnosis.CannotLook}))
+		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Healthy, diagnosis.CheckSkipped}))
 
 		Expect(d.server.Close()).To(Succeed())
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, ContainSubstring("failed to call webhook")))
@@ -55,7 +55,7 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		d.register(ctx)
 		var r diagnosis.Report
 		Eventually(done).WithTimeout(patience).Should(Receive(&r))
-		Expect(codes(r)).To(ContainElement(diagnosis.Well))
+		Expect(codes(r)).To(ContainElement(diagnosis.Healthy))
 	}, SpecTimeout(3*patience))
 
 	It("finds that nothing listens without any right", func(ctx SpecContext) {

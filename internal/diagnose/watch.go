@@ -148,7 +148,7 @@ func passed(elapsed time.Duration) (n int) {
 func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Finding) bool, complete bool) {
 	passed, stands := passed(time.Since(w.began)), map[saying]int{}
 	for _, f := range findings {
-		if f.Severity == diagnosis.Note || f.Code == diagnosis.CannotLook {
+		if f.Severity == diagnosis.Note || f.Code == diagnosis.CheckSkipped {
 			continue
 		}
 		key := saying{f.Code, f.Object, f.Message}

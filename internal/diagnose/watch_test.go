@@ -73,7 +73,7 @@ func problem(code diagnosis.Code, message string) diagnosis.Finding {
 }
 
 func TestWatchSchedule(t *testing.T) {
-	well := diagnose.Look{Through: true, Findings: []diagnosis.Finding{{Code: diagnosis.Well, Severity: diagnosis.Note, Message: "all is well"}}}
+	well := diagnose.Look{Through: true, Findings: []diagnosis.Finding{{Code: diagnosis.Healthy, Severity: diagnosis.Note, Message: "all is well"}}}
 	of := func(service bool, findings ...diagnosis.Finding) diagnose.Look {
 		return diagnose.Look{Findings: findings, Service: service}
 	}
@@ -158,7 +158,7 @@ func TestWatchSchedule(t *testing.T) {
 		"logs warnings once, and neither notes nor missing rights": {
 			func(s int) diagnose.Look {
 				l := of(false, diagnosis.Finding{Code: diagnosis.Excluded, Severity: diagnosis.Warning, Message: "left out"},
-					diagnosis.Finding{Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Message: "no right"},
+					diagnosis.Finding{Code: diagnosis.CheckSkipped, Severity: diagnosis.Warning, Message: "no right"},
 					diagnosis.Finding{Code: diagnosis.Reached, Severity: diagnosis.Note, Message: "reached"})
 				l.Through = s == 30
 				return l
@@ -249,7 +249,7 @@ var _ = Describe("A problem that waiting may mend", func() {
 		diagnosis.ConnectionRefused:    {true, false},
 		diagnosis.ConnectionBroken:     {true, false},
 		diagnosis.NoRoute:              {true, false},
-		diagnosis.NotBegun:             {},
+		diagnosis.NotStarted:             {},
 		diagnosis.TooOld:               {},
 		diagnosis.NotRegistered:        {},
 		diagnosis.OwnedElsewhere:       {},

@@ -34,7 +34,7 @@ func Check(steps []Step, o Options) error {
 		c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
 		c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
 		c.policies(s)
-		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
+		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.AllowClusterCritical), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(slices.Concat(errs, checkEntryNames(steps), checkTime(steps))...)
@@ -150,11 +150,11 @@ func (c *checker) rules(s Step, o Options) {
 	}
 	for i, r := range s.Rules {
 		c.report("correct Settings.Rules", checkRule(r, path.Index(i))...)
-		if !s.ClusterCritical {
+		if !s.AllowClusterCritical {
 			c.wildcards(r, path.Index(i))
 		}
-		if everything(r) && !s.ignores() && !s.ClusterCritical {
-			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.ClusterCritical to accept the risk",
+		if everything(r) && !s.ignores() && !s.AllowClusterCritical {
+			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.AllowClusterCritical to accept the risk",
 				field.Forbidden(path.Index(i).Child("resources"), "a webhook that fails for every resource stops the cluster, and its own repair, when it is down"))
 		}
 	}

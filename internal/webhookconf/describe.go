@@ -96,7 +96,7 @@ func apart(a, b Step) string {
 		{"MatchPolicy", ka.MatchPolicy == kb.MatchPolicy},
 		{"SideEffects", ka.SideEffects == kb.SideEffects},
 		{"Reinvoke", ka.Reinvoke == kb.Reinvoke},
-		{"ClusterCritical", ka.ClusterCritical == kb.ClusterCritical},
+		{"AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical},
 	} {
 		if !setting.same {
 			differ = append(differ, setting.name)
@@ -113,13 +113,13 @@ func apart(a, b Step) string {
 }
 
 // BlocksNewPods reports whether a step denies new pods with these labels in a namespace while its program is down.
-// It returns false for a step with conditions, because only the API server can evaluate them, and for a ClusterCritical
+// It returns false for a step with conditions, because only the API server can evaluate them, and for a AllowClusterCritical
 // step, because its user has accepted that.
 func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) bool {
 	creates := slices.DeleteFunc(slices.Clone(s.Rules), func(r admissionregistrationv1.RuleWithOperations) bool {
 		return !slices.Contains(r.Operations, admissionregistrationv1.Create) && !slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
 	})
-	if s.ClusterCritical || len(s.Conditions) > 0 || s.ignores() || !MayYieldPods(creates) {
+	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.ignores() || !MayYieldPods(creates) {
 		return false
 	}
 	w := o.Alone(s)

@@ -38,13 +38,13 @@ type Settings struct {
 	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
 	SideEffects     admissionregistrationv1.SideEffectClass
 	Isolated        bool // always has an entry of its own
-	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
+	AllowClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 
 	Owned OwnedPolicy `json:"-"` // of a mutating step; nothing is registered of it
 
 	Mode      Mode `json:"-"` // a step that changes its mode keeps its entry
 	FixedMode bool `json:"-"`
-	ReadsUser bool `json:"-"` // an audit does not ask the step
+	DependsOnUser bool `json:"-"` // an audit does not ask the step
 }
 
 // OwnedPolicy is the public OwnedPolicy of a step.
@@ -159,7 +159,7 @@ type groupKey struct {
 	Resources       []string                                 `json:"resources"`
 	Namespaces      []string                                 `json:"namespaces,omitempty"`
 	Objects         []string                                 `json:"objects,omitempty"`
-	ClusterCritical bool                                     `json:"clusterCritical,omitempty"`
+	AllowClusterCritical bool                                     `json:"clusterCritical,omitempty"`
 	Conditions      []admissionregistrationv1.MatchCondition `json:"conditions,omitempty"`
 	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
 	SideEffects     string                                   `json:"sideEffects,omitempty"`
@@ -179,7 +179,7 @@ func (s Step) groupKey() groupKey {
 		Resources:       resourcesOf(s.Rules),
 		Namespaces:      canonicalSelector(s.Namespaces),
 		Objects:         canonicalSelector(s.Objects),
-		ClusterCritical: s.ClusterCritical, // it determines which namespaces are excluded
+		AllowClusterCritical: s.AllowClusterCritical, // it determines which namespaces are excluded
 		Conditions:      slices.Clone(s.Conditions),
 		MatchPolicy:     string(s.MatchPolicy),
 		SideEffects:     string(s.SideEffects),

@@ -28,11 +28,11 @@ var settingChanges = map[string]change{
 	"Reinvoke":        ifNeeded,
 	"SideEffects":     dry,
 	"Isolated":        isolated,
-	"ClusterCritical": critical,
+	"AllowClusterCritical": critical,
 }
 
 // unregistered are the settings that write nothing to a webhook.
-var unregistered = []string{"Owned", "Mode", "FixedMode", "ReadsUser"}
+var unregistered = []string{"Owned", "Mode", "FixedMode", "DependsOnUser"}
 
 var _ = Describe("The fields of the API's webhooks", func() {
 	full := func(changes ...change) []webhookconf.Entry {

@@ -165,7 +165,7 @@ func (o Options) namespaces(e Entry) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}}
 	}
 	s := orEmpty(e.Namespaces)
-	if e.ClusterCritical {
+	if e.AllowClusterCritical {
 		return s
 	}
 	excluded := slices.Clone(systemNamespaces)

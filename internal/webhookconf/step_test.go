@@ -74,7 +74,7 @@ var (
 	validating change = func(s *webhookconf.Step) { s.Validating = true }
 	ignore     change = func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Ignore }
 	isolated   change = func(s *webhookconf.Step) { s.Isolated = true }
-	critical   change = func(s *webhookconf.Step) { s.ClusterCritical = true }
+	critical   change = func(s *webhookconf.Step) { s.AllowClusterCritical = true }
 	ifNeeded   change = func(s *webhookconf.Step) { s.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy }
 	updates    change = rules(rule("", "v1", "pods", "UPDATE"))
 	exact      change = func(s *webhookconf.Step) { s.MatchPolicy = admissionregistrationv1.Exact }

@@ -9,7 +9,7 @@
 // A Configuration holds no state and decides nothing. Its caller gets it, decides which Change is due, puts the change,
 // and gets it again if another writer was faster. Digest distinguishes the versions of a program.
 //
-// A webhook must not take its own cluster down. Unless a step is ClusterCritical, three rules hold. It is not called
+// A webhook must not take its own cluster down. Unless a step is AllowClusterCritical, three rules hold. It is not called
 // for the system's namespaces and the program's own (rules.go). Its wildcards cover neither objects without a namespace
 // nor the objects that a cluster needs to recover (wildcard.go). Failing for everything is rejected (check.go).
 package webhookconf
@@ -115,7 +115,7 @@ func (o Options) Webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
-		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.ClusterCritical),
+		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.AllowClusterCritical),
 	}
 	if !e.Validating {
 		w.ReinvocationPolicy = new(e.Reinvoke)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// This file limits the meaning of "every resource" for steps that are not ClusterCritical, whatever their
+// This file limits the meaning of "every resource" for steps that are not AllowClusterCritical, whatever their
 // failurePolicy. Even with Ignore, each of these requests would wait for a webhook that is down.
 //
 //	No namespace   Nodes, ClusterRoles, PriorityClasses, APIServices, CustomResourceDefinitions,
@@ -49,7 +49,7 @@ const ofAPIServers = "has(request.namespace) && request.namespace == 'default' &
 // rulesFor returns the rules of a webhook: those of the entry, with limited wildcards.
 func rulesFor(e Entry) []admissionregistrationv1.RuleWithOperations {
 	own := ownRules(e.Rules)
-	if e.ClusterCritical {
+	if e.AllowClusterCritical {
 		return own
 	}
 	bounded := make([]admissionregistrationv1.RuleWithOperations, 0, len(own))
@@ -139,7 +139,7 @@ func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []s
 // wildcards rejects rules that the limit of wildcards would leave empty.
 func (c *checker) wildcards(r admissionregistrationv1.RuleWithOperations, path *field.Path) {
 	if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope {
-		c.report("name the resources in Settings.Rules, or set Settings.ClusterCritical to accept the risk",
+		c.report("name the resources in Settings.Rules, or set Settings.AllowClusterCritical to accept the risk",
 			field.Forbidden(path.Child("scope"), "a cluster needs its cluster-scoped objects to start and to recover, and a wildcard would match them all"))
 	}
 }

@@ -27,7 +27,7 @@ func everything(critical bool) eirinix.Validation[*unstructured.Unstructured] {
 			Namespaces:      &metav1.LabelSelector{},
 			FailurePolicy:   admissionregistrationv1.Fail,
 			Timeout:         time.Second,
-			ClusterCritical: critical,
+			AllowClusterCritical: critical,
 		},
 		Create: allow, Delete: allow,
 	}
@@ -38,7 +38,7 @@ var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", L
 		namespace := newNamespace(ctx)
 		m := eirinix.NewManager(optionsFor(ctx, urlMode, namespace))
 		Expect(m.AddExtension(everything(false))).To(Succeed())
-		Expect(m.Validate()).To(MatchError(And(ContainSubstring("stops the cluster"), ContainSubstring("ClusterCritical"))))
+		Expect(m.Validate()).To(MatchError(And(ContainSubstring("stops the cluster"), ContainSubstring("AllowClusterCritical"))))
 	}, SpecTimeout(patience))
 
 	It("survives the API server's restart, and the cluster heals when its configuration is deleted, or its Manager comes back", func(ctx SpecContext) {

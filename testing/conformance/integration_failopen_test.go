@@ -23,7 +23,7 @@ var _ = Describe("S34 The audit log of calls that failed open", Label("S34"), fu
 	ignored := func(calls *callLog, fail *atomic.Bool) []any {
 		handle := func(_ context.Context, c *eirinix.Call, _ *corev1.ConfigMap) error {
 			calls.add(string(c.Operation))
-			c.Audit("said", "this")
+			c.Annotate("said", "this")
 			if fail.Load() {
 				return errors.New("no database")
 			}

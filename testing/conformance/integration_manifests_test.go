@@ -81,7 +81,7 @@ var _ = Describe("S33 A webhook in a file, without a feature gate", Label("S33",
 		Expect(create("first")).To(called)
 
 		By("trusting the CA of the file after a rotation, in new connections too")
-		Expect(m.RotateCA(ctx)).To(Succeed())
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 		Expect(server.Restart(ctx)).To(Succeed())
 		Expect(create("rotated")).To(called)
 

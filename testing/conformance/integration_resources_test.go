@@ -144,7 +144,7 @@ func (e *everyResource) steps(version string) []any {
 	const create, update, remove, connect = admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect
 	settings := func(equivalent bool, operations ...admissionregistrationv1.OperationType) eirinix.Settings {
 		s := eirinix.Settings{
-			Rules: e.rules(equivalent, operations...), MatchPolicy: admissionregistrationv1.Exact, ClusterCritical: true,
+			Rules: e.rules(equivalent, operations...), MatchPolicy: admissionregistrationv1.Exact, AllowClusterCritical: true,
 			Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"resources": e.namespace}},
 		}
 		if equivalent {

@@ -39,7 +39,7 @@ var _ = Describe("S23 A review that is never stored", Label("S23"), func() {
 			ID: "reviews",
 			Settings: eirinix.Settings{
 				Rules:         ruleFor(group, "v1", []string{resource}, admissionregistrationv1.Create),
-				FailurePolicy: admissionregistrationv1.Ignore, ClusterCritical: true,
+				FailurePolicy: admissionregistrationv1.Ignore, AllowClusterCritical: true,
 			},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error {
 				called.add(resource)

@@ -182,7 +182,7 @@ var _ = Describe("A drill", func() {
 
 	It("of such a webhook that the program's own Settings ask for: the diagnosis names the field", func(ctx SpecContext) {
 		p := newProgram(ctx, "drill")
-		p.settings.ClusterCritical = true
+		p.settings.AllowClusterCritical = true
 		p.settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{p.name, p.objects},
 		}}}
@@ -193,7 +193,7 @@ var _ = Describe("A drill", func() {
 		found := diagnose(ctx, p.manager(false), diagnosis.BlocksItself)
 		Expect(found.Severity).To(Equal(diagnosis.Warning), "it was asked for")
 		Expect(found.Remedy).To(HavePrefix("leave Namespace " + p.name + " out in Settings.Namespaces of step limits, or except this program's pods with Settings.Conditions"))
-		p.settings.ClusterCritical = false
+		p.settings.AllowClusterCritical = false
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
 		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
 		expectWell(ctx, p.run(ctx), diagnosis.BlocksItself)

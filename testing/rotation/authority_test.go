@@ -35,7 +35,7 @@ var _ = Describe("RotateCA of a program that does not serve", func() {
 		for name, tool := range tools {
 			By(name)
 			before := d.settle(ctx, clients)
-			Expect(tool().RotateCA(ctx)).To(Succeed())
+			Expect(tool().RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			Expect(d.state(ctx, clients).CurrentID).To(Equal(before.CurrentID+1), name)
 			Expect(d.settle(ctx, clients).CurrentID).To(Equal(before.CurrentID+1), name)
 			Expect(l.failing()).To(BeEmpty(), name)
@@ -151,7 +151,7 @@ func (t *thief) serve(d *deployment) (called func() int) {
 }
 
 var _ = Describe("A stolen key of the CA", func() {
-	DescribeTable("is worth nothing after a rotation", func(ctx SpecContext, lifetimes eirinix.Rotation, options []eirinix.RotateOption) {
+	DescribeTable("is worth nothing after a rotation", func(ctx SpecContext, lifetimes eirinix.Rotation, options eirinix.RotateOptions) {
 		d := deploy(ctx, 3, lifetimes)
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
@@ -166,7 +166,7 @@ var _ = Describe("A stolen key of the CA", func() {
 		Expect(t.verify(bundles[0], time.Now())).To(Succeed(), "the harness can tell a good leaf")
 
 		began := time.Now()
-		Expect(d.replicas[0].RotateCA(ctx, options...)).To(Succeed())
+		Expect(d.replicas[0].RotateCA(ctx, options)).To(Succeed())
 		signs := time.Since(began)
 		state := d.settle(ctx, clients)
 		trustedNoMore := time.Since(began)
@@ -184,7 +184,7 @@ var _ = Describe("A stolen key of the CA", func() {
 				Expect(t.verify(bundle, time.Now().Add(after))).To(MatchError(ContainSubstring("signed by unknown authority")), "after %s", after)
 			}
 		}
-		d.expectNoFailure(l, fmt.Sprintf("a rotation with Retain %s and options %d: RotateCA returns after %s, the old CA is trusted no more after %s, %d certificates collected", lifetimes.Retain, len(options),
+		d.expectNoFailure(l, fmt.Sprintf("a rotation with Retain %s and %+v: RotateCA returns after %s, the old CA is trusted no more after %s, %d certificates collected", lifetimes.Retain, options,
 			signs.Round(100*time.Millisecond), trustedNoMore.Round(100*time.Millisecond), len(t.collected)-1))
 
 		called := t.serve(d)
@@ -194,7 +194,7 @@ var _ = Describe("A stolen key of the CA", func() {
 		}
 		Expect(called()).To(BeZero())
 	},
-		Entry("that has retained the old CA", eirinix.Rotation{CALifetime: 10 * 365 * 24 * time.Hour, LeafLifetime: time.Minute, Retain: 3 * time.Second}, nil, SpecTimeout(5*patience)),
-		Entry("with Distrust, within seconds", eirinix.Rotation{}, []eirinix.RotateOption{eirinix.Distrust}, SpecTimeout(5*patience)),
+		Entry("that has retained the old CA", eirinix.Rotation{CALifetime: 10 * 365 * 24 * time.Hour, LeafLifetime: time.Minute, Retain: 3 * time.Second}, eirinix.RotateOptions{}, SpecTimeout(5*patience)),
+		Entry("with Distrust, within seconds", eirinix.Rotation{}, eirinix.RotateOptions{Distrust: true}, SpecTimeout(5*patience)),
 	)
 })

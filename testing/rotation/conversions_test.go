@@ -44,7 +44,7 @@ var _ = Describe("Objects that are stored in one version and asked for in anothe
 				before := s.writes(ctx)
 				for n := range (rotations(10) + programs - 1) / programs {
 					d := s.deployment
-					Expect(d.replicas[n%len(d.replicas)].RotateCA(ctx)).To(Succeed())
+					Expect(d.replicas[n%len(d.replicas)].RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 					still.RLock()
 					done := d.replaceOne(ctx, n)
 					still.RUnlock()

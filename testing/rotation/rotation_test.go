@@ -24,7 +24,7 @@ var _ = Describe("A rotation of the CA", func() {
 			kind := []string{"RotateCA", "annotation", "age"}[n%3]
 			switch kind {
 			case "RotateCA":
-				Expect(d.replicas[n/3%len(d.replicas)].RotateCA(ctx)).To(Succeed())
+				Expect(d.replicas[n/3%len(d.replicas)].RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			case "annotation":
 				d.request(ctx, clients, fmt.Sprint("request ", n))
 			}
