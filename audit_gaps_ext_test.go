@@ -291,7 +291,7 @@ var _ = Describe("The findings of an audit", Label("api-server"), func() {
 		namespace = newNamespace(ctx)
 		team = NewNamespace(ctx, clients(), map[string]string{"spec-team": namespace}).Name
 		options = urlOptions(namespace)
-		options.Namespace, options.WebhookNamespace, options.Modes = "", namespace, "modes"
+		options.Namespace, options.WebhookNamespace, options.ModesConfigMap = "", namespace, "modes"
 		for _, in := range []string{namespace, team} {
 			Must(clients().CoreV1().ConfigMaps(in).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"spec-modes": "yes"}}}, metav1.CreateOptions{}))
 		}

@@ -209,12 +209,16 @@ func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 	}
 }
 
-// ClientCA is the source of the CA that certifies callers. Set exactly one field. A file or ConfigMap is read again
-// when it changes, and the change also applies to open connections.
+// ClientCA is the source of the CA that certifies callers: one of PEM, File and ConfigMap. A file or ConfigMap is read
+// again when it changes, and the change also applies to open connections.
 type ClientCA struct {
 	PEM       []byte // CA certificates
 	File      string // path of a PEM file
 	ConfigMap string // "namespace/name" or "namespace/name/key"; the default key is ca.crt
+
+	// Names are the accepted names of clients: the common name or a DNS name of a client's certificate must be one of
+	// them. Empty means that every client with a certificate of the CA may call.
+	Names []string
 }
 
 const defaultClientCAKey = "ca.crt"
@@ -228,6 +232,9 @@ func (c ClientCA) validate(bad func(format string, args ...any)) {
 		if is {
 			given++
 		}
+	}
+	if given == 0 && len(c.Names) > 0 {
+		bad("ClientCA.Names is set without a CA, so no client certificate would be checked; set one of PEM, File and ConfigMap too")
 	}
 	if given > 1 {
 		bad("ClientCA has more than one of PEM, File and ConfigMap; set only one of them")
@@ -257,7 +264,7 @@ func (p *program) newCallers() (*serving.ClientCAs, error) {
 	if o.ClientCA.isZero() {
 		return nil, nil
 	}
-	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: p.log}
+	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientCA.Names}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: p.log}
 	namespace, name, key, err := o.ClientCA.configMap()
 	if err != nil {
 		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap

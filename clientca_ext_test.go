@@ -32,7 +32,7 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = port, ""
-		o.ClientCA, o.ClientNames = eirinix.ClientCA{ConfigMap: namespace + "/callers"}, []string{name}
+		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/callers", Names: []string{name}}
 		m := addEnvManager(o)
 		runManager(ctx, m)
 

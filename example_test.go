@@ -72,8 +72,10 @@ func ExampleClientCA() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{
 		ServiceName:      "extensions",
 		WebhookNamespace: "cf-system",
-		ClientCA:         eirinix.ClientCA{ConfigMap: "cf-system/webhook-callers"}, // its key ca.crt
-		ClientNames:      []string{"kube-apiserver"},
+		ClientCA: eirinix.ClientCA{
+			ConfigMap: "cf-system/webhook-callers", // its key ca.crt
+			Names:     []string{"kube-apiserver"},
+		},
 	})
 	fmt.Println(x.Validate())
 	// Output: <nil>

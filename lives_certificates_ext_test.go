@@ -176,8 +176,8 @@ var certificateRows = map[string]row{
 			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("ResourceNames", ConsistOf("callers"))))
 		})
 	}),
-	"ClientNames": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
-		o.ClientCA.PEM, o.ClientNames = s.value.(*ca.Authority).CertificatePEM, []string{"kube-apiserver"}
+	"ClientCA.Names": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
+		o.ClientCA = eirinix.ClientCA{PEM: s.value.(*ca.Authority).CertificatePEM, Names: []string{"kube-apiserver"}}
 	}),
 }
 

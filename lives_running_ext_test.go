@@ -59,8 +59,8 @@ var addressRows = map[string]row{
 		Start: ignored, RegisterExtensions: ignored, Offline: ignored, Manifests: allowsOwnPods,
 		Unregister: removesAll, RotateCA: onlyCAs, Audit: callsNothing, Diagnose: ownQuestion,
 	},
-	"Modes": {
-		set: func(_ *scene, o *eirinix.ManagerOptions) { o.Modes = "modes" },
+	"ModesConfigMap": {
+		set: func(_ *scene, o *eirinix.ManagerOptions) { o.ModesConfigMap = "modes" },
 		prepare: func(ctx SpecContext, s *scene) {
 			_, err := clients().CoreV1().ConfigMaps(s.namespace).Create(ctx, newConfigMap("modes", map[string]string{"team": "Shadow", "owner": "Shadow"}), metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())

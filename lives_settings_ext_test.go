@@ -149,7 +149,7 @@ var settingsRows = map[string]row{
 		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Mode", eirinix.ModeShadow) })
 		r.Manifests = allowsOwnPods
 	}),
-	"FixedMode": addressRows["Modes"].with(func(r *row) {
+	"FixedMode": addressRows["ModesConfigMap"].with(func(r *row) {
 		r.settings = func(_ *scene, _ string, s *eirinix.Settings) { s.FixedMode = true }
 		r.Start, r.RegisterExtensions = fails, fails
 		r.Diagnose = reports(diagnosis.ModeRefused)

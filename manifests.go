@@ -143,7 +143,7 @@ func (s setup) rights(namespace string) manifest.Rights {
 		CRDs:    crdsOf(s.conversions),
 	}
 	if s.serves() {
-		r.Versions, r.Modes = o.versionsName(), o.Modes
+		r.Versions, r.Modes = o.versionsName(), o.ModesConfigMap
 		if s.keepsLosses() {
 			r.Keys = o.conversionsName()
 		}

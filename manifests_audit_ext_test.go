@@ -21,7 +21,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 	It("can do with the rights of its manifests what it is for", func(ctx SpecContext) {
 		apps, system := newNamespace(ctx), newNamespace(ctx)
 		o := eirinix.ManagerOptions{
-			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, Modes: "modes",
+			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, ModesConfigMap: "modes",
 			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"},
 		}
 		refuse := eirinix.Validation[*corev1.ConfigMap]{

@@ -103,7 +103,7 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Entry("in one namespace", daily(limited, withoutReports), map[string]string{
 			"apps": "pods list", "": "namespaces get,list",
 		}, validatePods(), namespaces),
-		Entry("of the modes in force", daily(withoutReports, func(o *ManagerOptions) { o.Modes, o.WebhookNamespace = "modes", "system" }), map[string]string{
+		Entry("of the modes in force", daily(withoutReports, func(o *ManagerOptions) { o.ModesConfigMap, o.WebhookNamespace = "modes", "system" }), map[string]string{
 			"system": "configmaps/modes get", "": "namespaces get,list; pods list",
 		}, validatePods()),
 		Entry("of everything", daily(withoutReports), map[string]string{"": "namespaces get,list; * list"}, anything),

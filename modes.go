@@ -16,13 +16,13 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/modes"
 )
 
-// modesOf returns the ConfigMap of ManagerOptions.Modes, of which only the namespace and the name are set. It returns nil
+// modesOf returns the ConfigMap of ManagerOptions.ModesConfigMap, of which only the namespace and the name are set. It returns nil
 // if the program has none.
 func (o ManagerOptions) modesOf(namespace string) *corev1.ConfigMap {
-	if o.Modes == "" {
+	if o.ModesConfigMap == "" {
 		return nil
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.Modes}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.ModesConfigMap}}
 }
 
 // newModes returns the modes of the program's steps, before the ConfigMap of this namespace is read.
@@ -34,8 +34,8 @@ func (s setup) newModes(namespace string, log logr.Logger) *modes.Modes {
 	}
 	made := modes.New(steps)
 	made.Log, made.Lag = log, min(apiServerLag, o.retain()/10)
-	if o.Modes != "" {
-		made.ConfigMap = namespace + "/" + o.Modes
+	if o.ModesConfigMap != "" {
+		made.ConfigMap = namespace + "/" + o.ModesConfigMap
 	}
 	return made
 }
@@ -64,7 +64,7 @@ func (p *program) setModes(from *corev1.ConfigMap, err error) error {
 	case apierrors.IsNotFound(err):
 		from = nil
 	case err != nil:
-		return fmt.Errorf("ConfigMap %s of ManagerOptions.Modes: %w", p.modes.ConfigMap, err)
+		return fmt.Errorf("ConfigMap %s of ManagerOptions.ModesConfigMap: %w", p.modes.ConfigMap, err)
 	}
 	p.modes.Set(from)
 	return nil
@@ -76,7 +76,7 @@ func (p *program) firstModes(ctx context.Context) error {
 	if !errors.Is(err, cluster.ErrUnseen) {
 		return err
 	}
-	return p.setModes(p.clients.CoreV1().ConfigMaps(p.namespace).Get(ctx, p.m.GetManagerOptions().Modes, metav1.GetOptions{}))
+	return p.setModes(p.clients.CoreV1().ConfigMaps(p.namespace).Get(ctx, p.m.GetManagerOptions().ModesConfigMap, metav1.GetOptions{}))
 }
 
 // followModes keeps the modes up to date.

@@ -30,7 +30,7 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 	// refusing returns a Manager with a step that refuses every ConfigMap, except the one with the modes.
 	refusing := func(o eirinix.ManagerOptions, settings eirinix.Settings) *eirinix.ExtensionManager {
 		GinkgoHelper()
-		o.Modes = name
+		o.ModesConfigMap = name
 		settings.Conditions = []admissionregistrationv1.MatchCondition{{Name: "other", Expression: fmt.Sprintf("object.metadata.name != %q", name)}}
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
@@ -207,7 +207,7 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 	It("draw once for an object, whatever request carries it", func(ctx SpecContext) {
 		set(ctx, "Deny 50%\nWarn")
 		o := urlOptions(namespace)
-		o.Modes = name
+		o.ModesConfigMap = name
 		m := eirinix.NewManager(o)
 		refuse := func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return eirinix.Deny("no") }
 		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
@@ -338,7 +338,7 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		o.RestConfig = rest.CopyConfig(controlPlane().Config())
 		o.RestConfig.Impersonate = rest.ImpersonationConfig{UserName: account, Groups: []string{"system:authenticated"}}
 		Expect(refusing(o, eirinix.Settings{}).Run(ctx)).To(MatchError(And(
-			ContainSubstring("ConfigMap "+namespace+"/"+name+" of ManagerOptions.Modes"), ContainSubstring("configmaps"))))
+			ContainSubstring("ConfigMap "+namespace+"/"+name+" of ManagerOptions.ModesConfigMap"), ContainSubstring("configmaps"))))
 	}, SpecTimeout(2*patience))
 })
 

@@ -85,7 +85,7 @@ type OfflineOptions struct {
 	// use.
 	Observe func(ctx context.Context, step string) (ended func(StepEnd))
 
-	// Modes is the ConfigMap of ManagerOptions.Modes. nil means that the modes are the program's own. Its lines about labels
+	// Modes is the ConfigMap of ManagerOptions.ModesConfigMap. nil means that the modes are the program's own. Its lines about labels
 	// find the Namespaces among Objects.
 	Modes *corev1.ConfigMap
 
@@ -183,7 +183,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 
 // offlineModes returns the modes that the given ConfigMap puts in force, or nil without one.
 func (s setup) offlineModes(o OfflineOptions) (*modes.Modes, error) {
-	if o.Modes == nil || s.options.Modes == "" {
+	if o.Modes == nil || s.options.ModesConfigMap == "" {
 		return nil, nil
 	}
 	made := s.newModes(o.Modes.Namespace, logr.Discard())
@@ -201,7 +201,7 @@ func (s setup) offlineModes(o OfflineOptions) (*modes.Modes, error) {
 	}
 	made.Set(o.Modes)
 	if _, problems := made.Describe(); len(problems) > 0 {
-		return nil, fmt.Errorf("eirinix: ConfigMap %s of ManagerOptions.Modes: %s", made.ConfigMap, strings.Join(problems, "; "))
+		return nil, fmt.Errorf("eirinix: ConfigMap %s of ManagerOptions.ModesConfigMap: %s", made.ConfigMap, strings.Join(problems, "; "))
 	}
 	return made, nil
 }

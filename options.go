@@ -105,7 +105,7 @@ type ManagerOptions struct {
 	// FailurePolicy decides about a pod whose call fails: Fail (default) refuses it, Ignore admits it unchanged.
 	FailurePolicy *admissionregistrationv1.FailurePolicyType
 
-	// Modes is the name of a ConfigMap that changes the modes of steps while the program runs. It is in the namespace of
+	// ModesConfigMap is the name of a ConfigMap that changes the modes of steps while the program runs. It is in the namespace of
 	// the certificate Secret, and need not exist. Its keys are the names of steps. A value has one line for each mode:
 	// the mode, for part of the objects a percentage, and for part of the namespaces "where" with a selector of labels.
 	// The first line that fits applies, else Settings.Mode:
@@ -116,7 +116,7 @@ type ManagerOptions struct {
 	//
 	// An object draws one number, by its name or generateName, so that it stays in its percentage. An entry that cannot
 	// be used is logged, and the last good one stays in force.
-	Modes string
+	ModesConfigMap string
 
 	// FilterEiriniApps limits extensions and watchers to Cloud Foundry applications, which are the pods with the label
 	// LabelSourceType=APP. Default false (EiriniX: true).
@@ -202,10 +202,6 @@ type ManagerOptions struct {
 	// reason is that API servers present no client certificate unless they are configured to (see
 	// docs/callers.md). Health endpoints are open to every client.
 	ClientCA ClientCA
-
-	// ClientNames are the accepted names of clients: the common name or a DNS name of a client's certificate must be
-	// one of them. Empty means that every client with a certificate of ClientCA may call.
-	ClientNames []string
 
 	// TLS changes the TLS configuration of the webhook's port, which has MinVersion TLS 1.2 and NextProtos http/1.1, and to
 	// which the TLSOpts of a KubeManager's webhook server were applied before. Validate tries it, and returns an error for what

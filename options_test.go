@@ -159,7 +159,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a negative size", change(func(o *ManagerOptions) { o.MaxRequestBytes = -1 }), "MaxRequestBytes is -1", "or 0 for 33554432"),
 		Entry("two client CAs", change(func(o *ManagerOptions) { o.ClientCA = ClientCA{PEM: []byte("x"), File: "y"} }), "ClientCA", "set only one of them"),
 		Entry("a ConfigMap without namespace", change(func(o *ManagerOptions) { o.ClientCA.ConfigMap = "callers" }), "ClientCA.ConfigMap", "namespace/name"),
-		Entry("names without a CA", change(func(o *ManagerOptions) { o.ClientNames = []string{"kube-apiserver"} }), "ClientNames", "set ClientCA"),
+		Entry("names without a CA", change(func(o *ManagerOptions) { o.ClientCA.Names = []string{"kube-apiserver"} }), "ClientCA.Names", "set one of PEM"),
 		Entry("a Secret without a name", change(func(o *ManagerOptions) { o.Certificates = FromSecret("", "") }), "Certificates: ", "a Namespace and a Name"),
 		Entry("files without a folder", change(func(o *ManagerOptions) { o.Certificates = FromFiles("", "", "", "") }), "Certificates: ", "the folder that holds them"),
 		Entry("a signer of Kubernetes", change(func(o *ManagerOptions) {

@@ -33,7 +33,7 @@ import (
 // them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which Manifests
 // grants and a start checks.
 //
-// Steps whose Reads select the same objects share one watch. Those without Keep and Index share the memory too, and so
+// Steps whose Reads select the same objects share one watch. Those without Transform and Index share the memory too, and so
 // do steps that have the same slice of Reads.
 type Read struct {
 	// Object is of the kind to look at: a pointer to an empty object of the Manager's scheme, or an
@@ -51,13 +51,13 @@ type Read struct {
 	Labels *metav1.LabelSelector
 	Fields fields.Selector
 
-	// Keep removes the parts of an object that the step does not need, before it is stored. It gets an object of its
-	// own, and can assign a new one. The name, the namespace, the labels, and the absence of managedFields stay. Keep
+	// Transform removes the parts of an object that the step does not need, before it is stored. It gets an object of its
+	// own, and can assign a new one. The name, the namespace, the labels, and the absence of managedFields stay. Transform
 	// runs for each object that arrives, must be fast, and must depend on the object alone. nil keeps everything.
-	Keep func(client.Object)
+	Transform func(client.Object)
 
 	// Index has functions by name, which return the values under which a lookup with client.MatchingFields finds an
-	// object. They get the object that Keep has left, and must not change it.
+	// object. They get the object that Transform has left, and must not change it.
 	Index map[string]client.IndexerFunc
 
 	// MaxStale is how old the objects can be before the step fails, so that failurePolicy decides. 0 means one minute,
@@ -231,7 +231,7 @@ func (r resolver) declaration(read *Read) (reads.Declaration, error) {
 	}
 	selected, err := reads.SelectorOf(read.Labels)
 	return reads.Declaration{
-		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: selected, Fields: read.Fields, Keep: read.Keep, Index: read.Index,
+		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: selected, Fields: read.Fields, Transform: read.Transform, Index: read.Index,
 		MaxStale: max(cmp.Or(read.within, read.MaxStale, leastMaxStale), 0), Required: read.Required, Same: read,
 	}, err
 }

@@ -304,7 +304,7 @@ type Settings struct {
 	// the webhook configuration, except a change from or to ModeShadow.
 	Mode Mode
 
-	// FixedMode makes an entry for this step in the ConfigMap of ManagerOptions.Modes an error, so that the mode can be
+	// FixedMode makes an entry for this step in the ConfigMap of ManagerOptions.ModesConfigMap an error, so that the mode can be
 	// changed only in the program.
 	FixedMode bool
 

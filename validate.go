@@ -76,16 +76,14 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
 	}
 	badIf(o.Logger != nil && o.Logr.GetSink() != nil, "Logger and Logr are both set; keep one of them")
-	if problems := validation.IsDNS1123Subdomain(o.Modes); o.Modes != "" && len(problems) > 0 {
-		bad("Modes is %q; give the name of a ConfigMap: %s", o.Modes, problems[0])
+	if problems := validation.IsDNS1123Subdomain(o.ModesConfigMap); o.ModesConfigMap != "" && len(problems) > 0 {
+		bad("ModesConfigMap is %q; give the name of a ConfigMap: %s", o.ModesConfigMap, problems[0])
 	}
 	badIf(o.KubeConfig != "" && o.RestConfig != nil, "KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
 	badIf(o.Context != nil && *o.Context == nil, "Context points at a nil context; leave it out or point it at a context")
 	badIf(o.MaxRequestBytes < 0, "MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
 	o.ClientCA.validate(bad)
 	o.validateSource(bad)
-	badIf(len(o.ClientNames) > 0 && o.ClientCA.isZero(),
-		"ClientNames is set but ClientCA is not, so no client certificate would be checked; set ClientCA too")
 	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
 		bad("KeyAlgorithm: %v", err)
 	}

@@ -80,7 +80,7 @@ func sectionReads(ctx context.Context, r *report, secrets int) (err error) {
 	all := map[string]held{}
 	for _, way := range []struct{ name, text string }{
 		{readsIdle, "a Manager, nothing looked at"},
-		{readsKept, "three keys by Read.Keep"},
+		{readsKept, "three keys by Read.Transform"},
 		{readsWhole, "whole Secrets"},
 		{readsEmptyPeer, "controller-runtime's cache, empty"},
 		{readsPeer, "controller-runtime's cache as it comes"},

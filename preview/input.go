@@ -282,12 +282,12 @@ func (in *input) modes(o eirinix.ManagerOptions) (*corev1.ConfigMap, error) {
 	var found *corev1.ConfigMap
 	for _, m := range slices.Concat(in.with, in.manifests) {
 		object := m.object
-		if o.Modes == "" || object.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("ConfigMap") || object.GetName() != o.Modes ||
+		if o.ModesConfigMap == "" || object.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("ConfigMap") || object.GetName() != o.ModesConfigMap ||
 			namespace != "" && cmp.Or(object.GetNamespace(), namespace) != namespace {
 			continue
 		}
 		if found != nil && found.Namespace != object.GetNamespace() {
-			return nil, fmt.Errorf("%s: there are several ConfigMaps %s with modes; give the program's namespace as ManagerOptions.WebhookNamespace", m.source, o.Modes)
+			return nil, fmt.Errorf("%s: there are several ConfigMaps %s with modes; give the program's namespace as ManagerOptions.WebhookNamespace", m.source, o.ModesConfigMap)
 		}
 		found = &corev1.ConfigMap{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, found); err != nil {

@@ -111,7 +111,7 @@ var _ = Describe("A preview", func() {
 
 	It("puts the modes in force that the ConfigMap with modes says, if it is there", func() {
 		moded := func() *eirinix.ExtensionManager {
-			x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", WebhookNamespace: "system", Modes: "modes"})
+			x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", WebhookNamespace: "system", ModesConfigMap: "modes"})
 			Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "step", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("seen") }})).To(Succeed())
 			return x
 		}

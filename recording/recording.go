@@ -47,7 +47,7 @@ type Options struct {
 // stop waits for the calls in flight to be answered and written, or until its context ends. A step must not call stop,
 // because it would wait for itself.
 //
-// A file also holds the objects that the steps have read with Call.Reader until the response was sent, as Read.Keep
+// A file also holds the objects that the steps have read with Call.Reader until the response was sent, as Read.Transform
 // left them, so that a replay sees the same. A call that reads more than 1,000 objects or 1 MiB is recorded without
 // them.
 //

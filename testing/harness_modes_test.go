@@ -15,7 +15,7 @@ import (
 
 var _ = Describe("A Harness of steps that watch", func() {
 	It("does not look at the ConfigMap with the modes", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "cf", Modes: "modes"})
+		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "cf", ModesConfigMap: "modes"})
 		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
 			ID: "owner", Settings: eirinix.Settings{Mode: eirinix.ModeWarn},
 			Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {

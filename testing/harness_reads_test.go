@@ -121,16 +121,16 @@ var _ = Describe("The objects of a Harness", func() {
 		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("a/in-a b/in-b, and default/tls"))
 	})
 
-	It("are as Keep leaves them, and are found by Index", func() {
+	It("are as Transform leaves them, and are found by Index", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			m := &corev1.ConfigMapList{}
 			err := c.Reader().List(ctx, m, client.MatchingFields{"limit": "7"})
 			c.Warn("%s with %v", namesOf(m.Items), m.Items[0].Data)
 			return err
 		}, eirinix.Read{
-			Object: &corev1.ConfigMap{},
-			Keep:   func(o client.Object) { delete(o.(*corev1.ConfigMap).Data, "more") },
-			Index:  map[string]client.IndexerFunc{"limit": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["limit"]} }},
+			Object:    &corev1.ConfigMap{},
+			Transform: func(o client.Object) { delete(o.(*corev1.ConfigMap).Data, "more") },
+			Index:     map[string]client.IndexerFunc{"limit": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["limit"]} }},
 		}), having(limit("3"), inNamespace("default", configMap("seven", map[string]string{"limit": "7", "more": "x"}))))
 		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("default/seven with map[limit:7]"))
 	})

@@ -243,7 +243,7 @@ var _ = Describe("CheckReads", func() {
 			return nil
 		},
 			eirinix.Read{
-				Object: &corev1.ConfigMap{}, Namespaces: []string{"default"}, Keep: func(client.Object) {},
+				Object: &corev1.ConfigMap{}, Namespaces: []string{"default"}, Transform: func(client.Object) {},
 				Index: map[string]client.IndexerFunc{"limit": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["limit"]} }},
 			},
 			eirinix.Read{Object: untypedOf(gadgetKind("v1"))},

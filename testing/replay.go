@@ -47,7 +47,7 @@ type Replayed struct {
 // if there is no recording, or if one cannot be read.
 //
 // Steps with Settings.Reads read the objects that those of the recorded call have read, and nothing else: an object
-// that the call did not read is missing. Keep and Index run again, on objects that Keep has run on. If the recording
+// that the call did not read is missing. Transform and Index run again, on objects that Transform has run on. If the recording
 // has no reads, the steps read the objects of the Harness.
 //
 //	for _, call := range h.Replay("testdata/recorded") {

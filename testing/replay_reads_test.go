@@ -34,8 +34,8 @@ func landlord(id string) eirinix.Validation[*corev1.Pod] {
 		Settings: eirinix.Settings{Reads: []eirinix.Read{
 			{
 				Object: &corev1.ConfigMap{}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"hosts": "yes"}}, Required: true,
-				Keep:  func(o client.Object) { o.SetLabels(nil) },
-				Index: map[string]client.IndexerFunc{"host": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["host"]} }},
+				Transform: func(o client.Object) { o.SetLabels(nil) },
+				Index:     map[string]client.IndexerFunc{"host": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["host"]} }},
 			},
 			{Object: &corev1.Secret{}},
 		}},
@@ -112,7 +112,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 		}
 	}
 
-	It("is played again with the objects of that time, of which Keep had removed what selected them", func(ctx SpecContext) {
+	It("is played again with the objects of that time, of which Transform had removed what selected them", func(ctx SpecContext) {
 		dir := recorded(ctx, []string{hosts, other}, nil, `name: web, annotations: {host: shop.example.com}`,
 			`name: web, annotations: {host: new.example.com}`, `name: web, annotations: {host: b.example.com}`, `name: idle`)
 		for _, id := range []string{"hosts", "renamed"} {

@@ -30,7 +30,7 @@ func main() {
 	o := cli.Options("agnhost-example")
 	o.ClientCA.File = *clientCA
 	if *clientNames != "" {
-		o.ClientNames = strings.Split(*clientNames, ",")
+		o.ClientCA.Names = strings.Split(*clientNames, ",")
 	}
 
 	x := eirinix.NewManager(o)

@@ -80,11 +80,11 @@ func (c Canary) Entry() webhookconf.Entry {
 			Conditions: []admissionregistrationv1.MatchCondition{{
 				Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun",
 			}},
-			FailurePolicy:   admissionregistrationv1.Fail,
-			MatchPolicy:     admissionregistrationv1.Exact,
-			Timeout:         canaryTimeout,
-			Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
-			SideEffects:     admissionregistrationv1.SideEffectClassNone,
+			FailurePolicy:        admissionregistrationv1.Fail,
+			MatchPolicy:          admissionregistrationv1.Exact,
+			Timeout:              canaryTimeout,
+			Reinvoke:             admissionregistrationv1.NeverReinvocationPolicy,
+			SideEffects:          admissionregistrationv1.SideEffectClassNone,
 			AllowClusterCritical: true, // otherwise the program's own namespace is excluded
 		},
 	}

@@ -164,7 +164,7 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 		return fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers()
 	case diagnosis.CallerRefused:
 		return fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
-			"set ManagerOptions.ClientCA and ClientNames to those of the certificate that the API server shows (its " +
+			"set ManagerOptions.ClientCA and its Names to those of the certificate that the API server shows (its " +
 				"--admission-control-config-file)"
 	case diagnosis.NoTunnel:
 		return fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at),

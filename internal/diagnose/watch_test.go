@@ -249,7 +249,7 @@ var _ = Describe("A problem that waiting may mend", func() {
 		diagnosis.ConnectionRefused:    {true, false},
 		diagnosis.ConnectionBroken:     {true, false},
 		diagnosis.NoRoute:              {true, false},
-		diagnosis.NotStarted:             {},
+		diagnosis.NotStarted:           {},
 		diagnosis.TooOld:               {},
 		diagnosis.NotRegistered:        {},
 		diagnosis.OwnedElsewhere:       {},

@@ -652,7 +652,7 @@ func TestARequiredObjectIsAState(t *testing.T) {
 	}, Declaration{Required: true, Namespaces: []string{"a", "b"}})
 }
 
-func TestKeepCannotHideAnObjectFromALookupByLabels(t *testing.T) {
+func TestTransformCannotHideAnObjectFromALookupByLabels(t *testing.T) {
 	c := newAPIServer("one", "two")
 	follow(t, c, func(t *testing.T, s *scene) {
 		var list corev1.ConfigMapList
@@ -660,7 +660,7 @@ func TestKeepCannotHideAnObjectFromALookupByLabels(t *testing.T) {
 		Expect(list.Items).To(HaveLen(1))
 		Expect(labels.Set(list.Items[0].Labels)).To(Equal(labels.Set{"name": "one"}))
 		Expect(list.Items[0].Data).To(BeEmpty())
-	}, Declaration{Keep: func(o client.Object) { *o.(*corev1.ConfigMap) = corev1.ConfigMap{} }})
+	}, Declaration{Transform: func(o client.Object) { *o.(*corev1.ConfigMap) = corev1.ConfigMap{} }})
 }
 
 func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {

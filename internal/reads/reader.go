@@ -201,7 +201,7 @@ func (r *Reader) state(ctx context.Context, u use) (*contents, error) {
 	if r.snapshot.noted != nil {
 		n := Note{step: r.step, view: u.view}
 		if _, quotes := errors.AsType[*brokenError](err); quotes {
-			n.failure = fmt.Sprintf("Read.Keep or Read.Index of %s fails", u.declaration)
+			n.failure = fmt.Sprintf("Read.Transform or Read.Index of %s fails", u.declaration)
 		} else if err != nil {
 			n.failure = err.Error()
 		}

@@ -34,7 +34,7 @@ type Declaration struct {
 	Namespaces []string // empty: all
 	Labels     labels.Selector
 	Fields     fields.Selector
-	Keep       func(client.Object)
+	Transform  func(client.Object)
 	Index      map[string]client.IndexerFunc
 	MaxStale   time.Duration // 0: objects of any age will do
 	Required   bool
@@ -177,7 +177,7 @@ func formOf(o client.Object) form {
 // equal reports whether two declarations keep the same objects in the same way. Functions cannot be compared, so that
 // declarations with functions are equal only if they are the same.
 func (d Declaration) equal(other Declaration) bool {
-	return (d.Same != nil && d.Same == other.Same || d.Keep == nil && other.Keep == nil && len(d.Index)+len(other.Index) == 0) &&
+	return (d.Same != nil && d.Same == other.Same || d.Transform == nil && other.Transform == nil && len(d.Index)+len(other.Index) == 0) &&
 		d.Kind == other.Kind && formOf(d.Object) == formOf(other.Object) && slices.Equal(d.Namespaces, other.Namespaces) &&
 		text(d.Labels) == text(other.Labels) && text(d.Fields) == text(other.Fields)
 }

@@ -59,7 +59,7 @@ type Recorded struct {
 	Declaration string            `json:"declaration"`      // as it stands in the program
 	Steps       []string          `json:"steps"`            // that have read it
 	Failed      map[string]string `json:"failed,omitempty"` // why a step could not read it, by its name
-	Objects     []map[string]any  `json:"objects"`          // as Read.Keep left them
+	Objects     []map[string]any  `json:"objects"`          // as Read.Transform left them
 }
 
 // Record returns what the Notes of a call say, by declaration. It is never nil. If an object was noted in two states,
@@ -126,7 +126,7 @@ type failing struct {
 }
 
 // Recall returns a Snapshot of what a recorded call has read. A declaration serves the objects that were read of it,
-// without a look at its selectors: Keep can have removed the labels that the API server has selected by. A declaration
+// without a look at its selectors: Transform can have removed the labels that the API server has selected by. A declaration
 // that was not read at that time serves all recorded objects that it selects.
 //
 // The recording holds only the objects that were read, so that a missing Required object shows as a recorded failure.
@@ -158,7 +158,7 @@ func (s *Set) Recall(ctx context.Context, all []Recorded) *Snapshot {
 }
 
 // recordedFor returns what was read of a view, or everything if that is not known. A step is looked for by its name,
-// because two steps can declare the same selectors with a different Keep. If it has a new name, the declaration
+// because two steps can declare the same selectors with a different Transform. If it has a new name, the declaration
 // decides.
 func (s *Set) recordedFor(v *view, all []Recorded) (parts []Recorded, known bool) {
 	var alike []Recorded

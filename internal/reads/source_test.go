@@ -79,8 +79,8 @@ func (s server) Watch(ctx context.Context, _ client.ObjectList, options ...clien
 var _ = Describe("The objects of several namespaces", func() {
 	It("are served once all of them are there, and not while one list is being stored", func(ctx SpecContext) {
 		apart := func(client.Object) {} // makes a view of its own
-		set := setOf(Declaration{Namespaces: []string{"a"}}, Declaration{Namespaces: []string{"a"}, Keep: apart},
-			Declaration{Namespaces: []string{"a", "b"}, Keep: apart})
+		set := setOf(Declaration{Namespaces: []string{"a"}}, Declaration{Namespaces: []string{"a"}, Transform: apart},
+			Declaration{Namespaces: []string{"a", "b"}, Transform: apart})
 		last := set.views[2]
 		set.views[1].mu.Lock() // the list of a is stored in the first view, and not yet in the last
 		stored := make(chan struct{})
@@ -99,7 +99,7 @@ var _ = Describe("The objects of several namespaces", func() {
 
 var _ = Describe("A declaration whose function fails for an object", func() {
 	DescribeTable("serves nothing until that object is in order again", func(ctx SpecContext, mend func(*source), namespaces ...string) {
-		set := setOf(Declaration{Namespaces: namespaces, Keep: func(o client.Object) {
+		set := setOf(Declaration{Namespaces: namespaces, Transform: func(o client.Object) {
 			if o.GetLabels()["odd"] != "" {
 				panic("odd")
 			}
@@ -112,7 +112,7 @@ var _ = Describe("A declaration whose function fails for an object", func() {
 		odd.Labels = map[string]string{"odd": "yes"}
 		src.update(odd.DeepCopy())
 		_, err := namesIn(ctx, set)
-		Expect(err).To(MatchError(ContainSubstring("a/one: Read.Keep panicked: odd")))
+		Expect(err).To(MatchError(ContainSubstring("a/one: Read.Transform panicked: odd")))
 		src.update(configMap("a", "two")) // another one
 		listed(src, odd, configMap("a", "two"))
 		_, err = namesIn(ctx, set)

@@ -154,9 +154,9 @@ func (v *view) kept(o client.Object) (in incoming) {
 	}()
 	withoutManagedFields(o)
 	d := &v.declaration
-	if d.Keep != nil {
+	if d.Transform != nil {
 		lasting := maps.Clone(o.GetLabels())
-		if in.failed = contain("Read.Keep", func() { d.Keep(o) }); in.failed != nil {
+		if in.failed = contain("Read.Transform", func() { d.Transform(o) }); in.failed != nil {
 			return in
 		}
 		named(o, in.namespace, in.name, lasting)

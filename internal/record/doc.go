@@ -39,6 +39,6 @@
 //   - a Secret as text outside of annotations, in YAML or compressed, in a call that holds it nowhere else
 //   - secret values in other kinds (an environment variable, a ConfigMap), in a call that holds them nowhere else
 //   - values of fewer than seven bytes, and parts of values, also where two values overlap
-//   - parts of a Secret that Read.Keep has moved into its metadata
+//   - parts of a Secret that Read.Transform has moved into its metadata
 //   - values as the names of members, and in other encodings, such as a hash
 package record

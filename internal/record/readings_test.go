@@ -123,7 +123,7 @@ var _ = Describe("What steps read", func() {
 		got := w.read()[0].Reads
 		Expect(got).To(HaveLen(2))
 		Expect(got[0].Failed).To(Equal(map[string]string{"volumes": "they are too old"}))
-		Expect(got[1].Failed).To(HaveKeyWithValue("volumes", ContainSubstring("Read.Keep or Read.Index of eirinix.Read{Object: &v1.Secret{}} fails")))
+		Expect(got[1].Failed).To(HaveKeyWithValue("volumes", ContainSubstring("Read.Transform or Read.Index of eirinix.Read{Object: &v1.Secret{}} fails")))
 	})
 
 	DescribeTable("is redacted as the objects of the request are, and wherever the answer repeats it", func(say func(value string) admission.Response) {

@@ -30,20 +30,20 @@ type Settings struct {
 	// namespaces that are always excluded: building adds them.
 	Namespaces *metav1.LabelSelector
 
-	Objects         *metav1.LabelSelector // nil and empty select all objects
-	Conditions      []admissionregistrationv1.MatchCondition
-	FailurePolicy   admissionregistrationv1.FailurePolicyType
-	MatchPolicy     admissionregistrationv1.MatchPolicyType
-	Timeout         time.Duration                                  // whole seconds, 1 to 30; 0 for a share of its call's timeout
-	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
-	SideEffects     admissionregistrationv1.SideEffectClass
-	Isolated        bool // always has an entry of its own
+	Objects              *metav1.LabelSelector // nil and empty select all objects
+	Conditions           []admissionregistrationv1.MatchCondition
+	FailurePolicy        admissionregistrationv1.FailurePolicyType
+	MatchPolicy          admissionregistrationv1.MatchPolicyType
+	Timeout              time.Duration                                  // whole seconds, 1 to 30; 0 for a share of its call's timeout
+	Reinvoke             admissionregistrationv1.ReinvocationPolicyType // for mutating steps
+	SideEffects          admissionregistrationv1.SideEffectClass
+	Isolated             bool // always has an entry of its own
 	AllowClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 
 	Owned OwnedPolicy `json:"-"` // of a mutating step; nothing is registered of it
 
-	Mode      Mode `json:"-"` // a step that changes its mode keeps its entry
-	FixedMode bool `json:"-"`
+	Mode          Mode `json:"-"` // a step that changes its mode keeps its entry
+	FixedMode     bool `json:"-"`
 	DependsOnUser bool `json:"-"` // an audit does not ask the step
 }
 
@@ -154,17 +154,17 @@ const maxLabel = 63
 // groupKey holds the settings that the steps of an entry have in common. Its JSON form determines the entry's name, so
 // it must not change from one version of this library to the next. A new field must be omitted when it is zero.
 type groupKey struct {
-	Validating      bool                                     `json:"validating,omitempty"`
-	Kind            string                                   `json:"kind"`
-	Resources       []string                                 `json:"resources"`
-	Namespaces      []string                                 `json:"namespaces,omitempty"`
-	Objects         []string                                 `json:"objects,omitempty"`
+	Validating           bool                                     `json:"validating,omitempty"`
+	Kind                 string                                   `json:"kind"`
+	Resources            []string                                 `json:"resources"`
+	Namespaces           []string                                 `json:"namespaces,omitempty"`
+	Objects              []string                                 `json:"objects,omitempty"`
 	AllowClusterCritical bool                                     `json:"clusterCritical,omitempty"`
-	Conditions      []admissionregistrationv1.MatchCondition `json:"conditions,omitempty"`
-	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
-	SideEffects     string                                   `json:"sideEffects,omitempty"`
-	Reinvoke        string                                   `json:"reinvoke,omitempty"`
-	Apart           string                                   `json:"apart,omitempty"` // see split and inTime
+	Conditions           []admissionregistrationv1.MatchCondition `json:"conditions,omitempty"`
+	MatchPolicy          string                                   `json:"matchPolicy,omitempty"`
+	SideEffects          string                                   `json:"sideEffects,omitempty"`
+	Reinvoke             string                                   `json:"reinvoke,omitempty"`
+	Apart                string                                   `json:"apart,omitempty"` // see split and inTime
 }
 
 func (k groupKey) apart(why string) groupKey {
@@ -174,15 +174,15 @@ func (k groupKey) apart(why string) groupKey {
 
 func (s Step) groupKey() groupKey {
 	k := groupKey{
-		Validating:      s.Validating,
-		Kind:            s.Kind.GroupVersion().String() + "/" + s.Kind.Kind,
-		Resources:       resourcesOf(s.Rules),
-		Namespaces:      canonicalSelector(s.Namespaces),
-		Objects:         canonicalSelector(s.Objects),
+		Validating:           s.Validating,
+		Kind:                 s.Kind.GroupVersion().String() + "/" + s.Kind.Kind,
+		Resources:            resourcesOf(s.Rules),
+		Namespaces:           canonicalSelector(s.Namespaces),
+		Objects:              canonicalSelector(s.Objects),
 		AllowClusterCritical: s.AllowClusterCritical, // it determines which namespaces are excluded
-		Conditions:      slices.Clone(s.Conditions),
-		MatchPolicy:     string(s.MatchPolicy),
-		SideEffects:     string(s.SideEffects),
+		Conditions:           slices.Clone(s.Conditions),
+		MatchPolicy:          string(s.MatchPolicy),
+		SideEffects:          string(s.SideEffects),
 	}
 	if !s.Validating {
 		k.Reinvoke = string(s.Reinvoke)

@@ -18,16 +18,16 @@ import (
 
 // settingChanges changes each setting of an ordinary step.
 var settingChanges = map[string]change{
-	"Rules":           updates,
-	"Namespaces":      namespaces(labels1("a", "1")),
-	"Objects":         objects(labels1("a", "1")),
-	"Conditions":      conditions(admissionregistrationv1.MatchCondition{Name: "yes", Expression: "true"}),
-	"FailurePolicy":   ignore,
-	"MatchPolicy":     exact,
-	"Timeout":         func(s *webhookconf.Step) { s.Timeout = 7 * time.Second },
-	"Reinvoke":        ifNeeded,
-	"SideEffects":     dry,
-	"Isolated":        isolated,
+	"Rules":                updates,
+	"Namespaces":           namespaces(labels1("a", "1")),
+	"Objects":              objects(labels1("a", "1")),
+	"Conditions":           conditions(admissionregistrationv1.MatchCondition{Name: "yes", Expression: "true"}),
+	"FailurePolicy":        ignore,
+	"MatchPolicy":          exact,
+	"Timeout":              func(s *webhookconf.Step) { s.Timeout = 7 * time.Second },
+	"Reinvoke":             ifNeeded,
+	"SideEffects":          dry,
+	"Isolated":             isolated,
 	"AllowClusterCritical": critical,
 }
 

@@ -23,10 +23,10 @@ func everything(critical bool) eirinix.Validation[*unstructured.Unstructured] {
 	return eirinix.Validation[*unstructured.Unstructured]{
 		ID: "everything",
 		Settings: eirinix.Settings{
-			Rules:           ruleFor("*", "*", []string{"*/*"}, admissionregistrationv1.OperationAll),
-			Namespaces:      &metav1.LabelSelector{},
-			FailurePolicy:   admissionregistrationv1.Fail,
-			Timeout:         time.Second,
+			Rules:                ruleFor("*", "*", []string{"*/*"}, admissionregistrationv1.OperationAll),
+			Namespaces:           &metav1.LabelSelector{},
+			FailurePolicy:        admissionregistrationv1.Fail,
+			Timeout:              time.Second,
 			AllowClusterCritical: critical,
 		},
 		Create: allow, Delete: allow,

@@ -78,7 +78,7 @@ func monitored(o *eirinix.ManagerOptions) {
 
 var programs = map[string][]func(*eirinix.ManagerOptions){
 	"plain": nil, "split": {split}, "audits": {audits}, "split, audits": {split, audits}, "odd texts": {oddly, split}, "one replica": {single},
-	"metrics": {monitored}, "modes": {func(o *eirinix.ManagerOptions) { o.Modes = "modes" }}, "no arguments": {func(o *eirinix.ManagerOptions) { o.Deployment.Args = nil }},
+	"metrics": {monitored}, "modes": {func(o *eirinix.ManagerOptions) { o.ModesConfigMap = "modes" }}, "no arguments": {func(o *eirinix.ManagerOptions) { o.Deployment.Args = nil }},
 }
 
 // jobName is the hash in which the name of a Job ends.

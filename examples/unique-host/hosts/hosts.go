@@ -37,7 +37,7 @@ func checking(s eirinix.Settings, check func(context.Context, *eirinix.Call, *ne
 func ingresses() eirinix.Read {
 	return eirinix.Read{
 		Object: &networkingv1.Ingress{},
-		Keep: func(o client.Object) {
+		Transform: func(o client.Object) {
 			i := o.(*networkingv1.Ingress)
 			*i = networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: i.Spec.Rules}}
 			for n := range i.Spec.Rules {
