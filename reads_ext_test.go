@@ -539,7 +539,7 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 			GinkgoHelper()
 			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
 				ID:       id,
-				Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: object, Namespaces: []string{namespace}, Fields: fields.OneTermEqualSelector("metadata.name", "gate"), Keep: keep}}},
+				Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: object, Namespaces: []string{namespace}, Fields: fields.OneTermEqualSelector("metadata.name", "gate"), Transform: keep}}},
 				Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 					answers <- id + " " + show(ctx, c.Reader())
 					return nil

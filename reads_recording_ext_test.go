@@ -22,7 +22,7 @@ import (
 func zones(namespace string, prefix string) []any {
 	teams := []eirinix.Read{{
 		Object: &corev1.ConfigMap{}, Namespaces: []string{namespace}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "team"}}, Required: true,
-		Keep: func(o client.Object) { o.SetLabels(nil) },
+		Transform: func(o client.Object) { o.SetLabels(nil) },
 	}, {Object: &corev1.Secret{}, Namespaces: []string{namespace}}}
 	return []any{
 		eirinix.Mutation[*corev1.Pod]{ID: "zone", Settings: eirinix.Settings{Reads: teams}, Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {

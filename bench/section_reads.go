@@ -275,7 +275,7 @@ func readOfSecrets(way string) eirinix.Read {
 		}},
 	}
 	if way == readsKept {
-		read.Keep = func(o client.Object) {
+		read.Transform = func(o client.Object) {
 			if secret, ok := o.(*corev1.Secret); ok {
 				secret.Data = map[string][]byte{"username": secret.Data["username"], "password": secret.Data["password"], "host": secret.Data["host"]}
 			}

@@ -27,7 +27,7 @@ var _ = Describe("A report", func() {
 
 	It("prints one line per finding", func() {
 		Expect(report.String()).To(Equal("problem ConnectionRefused: nothing listens; listen (dial: refused)\n" +
-			"warning Excluded: left out; label it\nnote CannotLook: not looked at\n"))
+			"warning Excluded: left out; label it\nnote CheckSkipped: not looked at\n"))
 	})
 
 	It("is an error for its problems alone", func() {

@@ -453,7 +453,7 @@ func (d *diagnostic) mergeSymptoms() {
 	}
 }
 
-// summarize marks the finding about the call as Well if there is no problem.
+// summarize marks the finding about the call as Healthy if there is no problem.
 func (d *diagnostic) summarize() {
 	if !d.through || (diagnosis.Report{Findings: d.findings}).Err() != nil {
 		return

@@ -30,7 +30,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			r := d.run(ctx)
 			Expect(r.Err()).NotTo(HaveOccurred())
 			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
-			Expect(r.String()).To(MatchRegexp(`^note Well: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
+			Expect(r.String()).To(MatchRegexp(`^note Healthy: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
 		}, SpecTimeout(patience))
 
 		It("reports success through a Service", func(ctx SpecContext) {
@@ -275,6 +275,6 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 
 var _ = Describe("A diagnosis that could not begin", func() {
 	It("is a problem", func() {
-		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotBegun: no kubeconfig found"))
+		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotStarted: no kubeconfig found"))
 	})
 })

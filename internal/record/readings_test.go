@@ -32,8 +32,8 @@ type cluster struct {
 func newCluster(keep func(client.Object), objects ...string) *cluster {
 	GinkgoHelper()
 	set, err := reads.New(clientgoscheme.Scheme, []reads.Step{{Name: "volumes", Reads: []reads.Declaration{
-		{Object: &corev1.ConfigMap{}, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Keep: keep},
-		{Object: &corev1.Secret{}, Kind: corev1.SchemeGroupVersion.WithKind("Secret"), Keep: keep},
+		{Object: &corev1.ConfigMap{}, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Transform: keep},
+		{Object: &corev1.Secret{}, Kind: corev1.SchemeGroupVersion.WithKind("Secret"), Transform: keep},
 	}}}, logr.Discard(), nil)
 	Expect(err).NotTo(HaveOccurred())
 	c := &cluster{set: set}
