@@ -128,6 +128,10 @@ assets: ## build the control plane and print its folder (K8S=1.34: of an older r
 .PHONY: check
 check: fmt-check vet tidy-check lint prose ## what CI checks beside the specs
 
+.PHONY: measure
+measure: ## the size of the house: lines, methods, exported names, options
+	@go run ./.ci/measure
+
 .PHONY: prose
 prose: ## the language of comments, and the length of pages
 	@go run ./.ci/prose
