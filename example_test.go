@@ -132,7 +132,7 @@ func ExampleSubresource() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 	err := x.AddExtension(eirinix.Subresource[*corev1.PodExecOptions]{
 		Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+		Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect}},
 		Check: func(_ context.Context, c *eirinix.Call, _, options *corev1.PodExecOptions) error {
 			if options.Stdin {
 				return eirinix.Deny("%s may look, but not type", c.UserInfo.Username)

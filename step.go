@@ -75,13 +75,12 @@ type Validation[T client.Object] struct {
 // eviction (CREATE), scale, status. T is the kind of the request's object: PodExecOptions, Eviction, Scale. oldObj or
 // newObj is nil if the request does not carry it.
 //
-// Operations can be empty for the subresources of built-in kinds, for status and for scale. Validate reports a name, an
+// Settings.Operations can be empty for the subresources of built-in kinds, for status and for scale. Validate reports a name, an
 // operation or a T that the API server never sends for the subresource.
 type Subresource[T runtime.Object] struct {
 	ID          string
 	Resource    schema.GroupVersionResource // pods, apps/v1 deployments
 	Subresource string                      // exec, eviction, scale
-	Operations  []admissionregistrationv1.OperationType
 	Settings    Settings
 	Check       func(ctx context.Context, c *Call, oldObj, newObj T) error
 }
@@ -213,7 +212,7 @@ func (s Subresource[T]) define() (definition, error) {
 	id := cmp.Or(s.ID, s.Resource.Resource+"-"+s.Subresource)
 	return definition{
 		name: stepname.OfStep(id, object.Name(), ""), chosen: s.ID != "", settings: s.Settings, validating: true, object: object,
-		operations: s.Operations, resource: s.Resource, subpath: s.Subresource,
+		resource: s.Resource, subpath: s.Subresource,
 		run: func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
 			return s.Check(ctx, c, as[T](oldObj), as[T](newObj))
 		},

@@ -163,7 +163,7 @@ func addJudges(w *bothWorlds) {
 		return nil
 	}})
 	w.add(eirinix.Subresource[*autoscalingv1.Scale]{
-		ID: "scale", Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "scale", Operations: ops("UPDATE"),
+		ID: "scale", Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "scale", Settings: eirinix.Settings{Operations: ops("UPDATE")},
 		Check: func(_ context.Context, c *eirinix.Call, oldObj, newObj *autoscalingv1.Scale) error {
 			if newObj.Spec.Replicas > 10 {
 				return eirinix.Deny("%s from %d to %d replicas is too much", c.Name, oldObj.Spec.Replicas, newObj.Spec.Replicas)
@@ -172,7 +172,7 @@ func addJudges(w *bothWorlds) {
 		},
 	})
 	w.add(eirinix.Subresource[*policyv1.Eviction]{
-		ID: "eviction", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "eviction", Operations: ops("CREATE"),
+		ID: "eviction", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "eviction", Settings: eirinix.Settings{Operations: ops("CREATE")},
 		Check: func(_ context.Context, c *eirinix.Call, _, newObj *policyv1.Eviction) error {
 			if newObj.Name == "pinned" {
 				return eirinix.Deny("%s stays where it is", c.Name)
@@ -181,7 +181,7 @@ func addJudges(w *bothWorlds) {
 		},
 	})
 	w.add(eirinix.Subresource[*corev1.PodExecOptions]{
-		ID: "exec", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"),
+		ID: "exec", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Settings: eirinix.Settings{Operations: ops("CONNECT")},
 		Check: func(_ context.Context, c *eirinix.Call, _, newObj *corev1.PodExecOptions) error {
 			return eirinix.Deny("no %s in %s of %s", newObj.Command, newObj.Container, c.Name)
 		},

@@ -28,7 +28,7 @@ func addSubresourceWitnesses(w *bothWorlds) {
 	settings := eirinix.Settings{Objects: selector("witness", "yes")}
 	witness := func(resource schema.GroupVersionResource, subresource string, operation admissionregistrationv1.OperationType) {
 		w.add(eirinix.Subresource[*unstructured.Unstructured]{
-			Resource: resource, Subresource: subresource, Operations: ops(operation), Settings: settings,
+			Resource: resource, Subresource: subresource, Settings: eirinix.Settings{Operations: ops(operation), Objects: settings.Objects},
 			Check: func(_ context.Context, _ *eirinix.Call, _, newObj *unstructured.Unstructured) error {
 				newObj.SetManagedFields(nil) // the harness keeps none
 				if operation == "CREATE" {   // no two have these in common

@@ -182,7 +182,7 @@ var _ = Describe("The Harness", func() {
 	It("selects an object without labels by no objectSelector, not even one that asks for none", func() {
 		exec := func(objects *metav1.LabelSelector) *eirinixtest.Result {
 			h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*corev1.PodExecOptions]{
-				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"), Settings: eirinix.Settings{Objects: objects},
+				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Settings: eirinix.Settings{Operations: ops("CONNECT"), Objects: objects},
 				Check: func(context.Context, *eirinix.Call, *corev1.PodExecOptions, *corev1.PodExecOptions) error {
 					return eirinix.Deny("no")
 				},
@@ -305,7 +305,7 @@ var _ = Describe("The Harness", func() {
 
 	It("sends the status apart", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*appsv1.Deployment]{
-			Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Operations: ops("UPDATE"),
+			Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Settings: eirinix.Settings{Operations: ops("UPDATE")},
 			Check: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *appsv1.Deployment) error {
 				return eirinix.Deny("from %d to %d", oldObj.Status.Replicas, newObj.Status.Replicas)
 			},

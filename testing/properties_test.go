@@ -324,7 +324,7 @@ var _ = Describe("The properties", func() {
 
 	It("take requests that are no CREATE, UPDATE or DELETE of an object", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*corev1.PodExecOptions]{
-			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"),
+			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Settings: eirinix.Settings{Operations: ops("CONNECT")},
 			Check: func(_ context.Context, _ *eirinix.Call, _, o *corev1.PodExecOptions) error {
 				if len(o.Command) > 0 && o.Command[0] == "sh" {
 					return eirinix.Deny("no shell")

@@ -29,7 +29,7 @@ func (e endpoints) validating() []any {
 		eirinix.Validation[*corev1.Pod]{ID: "pods", Settings: e.alone(), Create: checkPod},
 		eirinix.Subresource[*corev1.PodAttachOptions]{
 			ID: "pods-attach", Settings: e.alone(), Check: checkAttach,
-			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach", Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach",
 		},
 		eirinix.Validation[*corev1.ConfigMap]{
 			ID: "configmaps", Settings: e.alone(), Create: checkConfigMap, Update: checkChangedConfigMap, Delete: checkDeletedConfigMap,

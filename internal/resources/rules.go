@@ -22,7 +22,7 @@ type Step struct {
 	Kind        schema.GroupVersionKind                 // kind of the sent objects; empty for any
 	AnyRules    bool                                    // its rules can match other kinds
 	Mutates     bool                                    // it needs an object that it can change; otherwise it checks, unless AnyRules
-	Operations  []admissionregistrationv1.OperationType // those it has a callback for; those of a subresource; with AnyRules, the default
+	Operations  []admissionregistrationv1.OperationType // those it has a callback for; with AnyRules, the default
 	Asked       []admissionregistrationv1.OperationType // set by Settings.Operations
 	Resource    schema.GroupVersionResource             // the parent resource of a subresource
 	Subresource string
@@ -54,8 +54,6 @@ func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
 		return s.changing(s.Asked)
 	case s.AnyRules:
 		return s.Asked, nil
-	case s.Subresource != "" && len(s.Operations) > 0:
-		return nil, errors.New("its Operations and Settings.Operations mean the same; leave out one of them")
 	case s.Subresource != "":
 		return s.Asked, nil
 	case slices.Contains(s.Asked, admissionregistrationv1.OperationAll):

@@ -82,13 +82,10 @@ var _ = Describe("Resolve", func() {
 		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
 		Entry("a Validation on an operation without a callback", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
 		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
-		Entry("operations of a subresource twice", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) {
-			s.Operations, s.Asked = operations{connects}, operations{connects}
-		}), "leave out one of them"),
 		Entry("a subresource that is misspelt", subresource("pods", "exce", "PodExecOptions"), `pods has no subresource "exce"`, "exec,", "eviction,"),
 		Entry("a subresource that is misspelt in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods/evict", creates)}}, `"evict"`),
 		Entry("a subresource that another resource has", subresource("services", "exec", ""), `services has no subresource "exec"`, "proxy, status"),
-		Entry("an operation that a subresource never has", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) { s.Operations = operations{creates} }), "CREATE", "CONNECT"),
+		Entry("an operation that a subresource never has", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) { s.Asked = operations{creates} }), "CREATE", "CONNECT"),
 		Entry("a kind that a subresource never sends", subresource("pods", "exec", "Pod"), "PodExecOptions", "T is Pod"),
 		Entry("another kind than the resource's own", with(subresource("pods", "status", ""), func(s *resources.Step) { s.Kind = namespace }), "the kind of pods", "T is Namespace"),
 		Entry("another version than that of the resource", resources.Step{
@@ -100,7 +97,7 @@ var _ = Describe("Resolve", func() {
 		Entry("the singular in rules about a subresource", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod/exec", connects)}}, `"pod" is not a resource; did you mean "pods"?`),
 		Entry("the singular in rules, where only the cluster knows the plural", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "configmap", creates)}}, `"configmap" is not a resource; did you mean "configmaps"?`),
 		Entry("a subresource that is only read", subresource("pods", "log", ""), "can only be read"),
-		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Operations"),
+		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Settings.Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
 	)
 

@@ -70,7 +70,7 @@ func Subresource(resource schema.GroupVersionResource, name string, kind schema.
 	case err != nil:
 		return nil, err
 	case !found && len(asked) == 0:
-		return nil, fmt.Errorf("set Operations: those of the subresource %q are known to its own API alone", name)
+		return nil, fmt.Errorf("set Settings.Operations: those of the subresource %q are known to its own API alone", name)
 	case !found:
 		return asked, nil
 	}

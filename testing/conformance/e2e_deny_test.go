@@ -162,7 +162,7 @@ var _ = Describe("A validating webhook", func() {
 		It("refuses to attach to a container that it protects", Label("S3"), func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil, eirinix.Subresource[*corev1.PodAttachOptions]{
 				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach",
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+				Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect}},
 				Check: func(_ context.Context, c *eirinix.Call, _, o *corev1.PodAttachOptions) error {
 					if o.Stdin && o.Container == "container1" {
 						return eirinix.Deny("attaching to pod %q is not allowed", c.Name)

@@ -199,7 +199,6 @@ func (e *everyResource) steps(version string) []any {
 			eirinix.Subresource[*unstructured.Unstructured]{
 				ID: "v-connect-" + policy, Settings: settings(equivalent, connect),
 				Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Subresource: "exec", // the rules say more
-				Operations: []admissionregistrationv1.OperationType{connect},
 				Check: func(ctx context.Context, c *eirinix.Call, _, now *unstructured.Unstructured) error {
 					return look(validating)(ctx, c, now)
 				},

@@ -79,7 +79,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 			pods := corev1.SchemeGroupVersion.WithResource("pods")
 			serve(ctx, mode, namespace, nil,
 				eirinix.Subresource[*policyv1.Eviction]{
-					Resource: pods, Subresource: "eviction", Operations: []admissionregistrationv1.OperationType{create},
+					Resource: pods, Subresource: "eviction", Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{create}},
 					Check: func(_ context.Context, c *eirinix.Call, _, e *policyv1.Eviction) error {
 						calls.add(string(c.Operation), "pods/eviction", e.Name)
 						return nil
@@ -120,7 +120,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 		It("sends status updates to the subresource's step, old and new, and obeys it", func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil,
 				eirinix.Subresource[*appsv1.Deployment]{
-					Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Operations: []admissionregistrationv1.OperationType{update},
+					Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{update}},
 					Check: func(_ context.Context, _ *eirinix.Call, old, now *appsv1.Deployment) error {
 						calls.add("deployments/status", now.Name)
 						if now.Status.Replicas > old.Status.Replicas+1 {
@@ -130,7 +130,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 					},
 				},
 				eirinix.Subresource[*corev1.Pod]{
-					Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Operations: []admissionregistrationv1.OperationType{update},
+					Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{update}},
 					Check: func(_ context.Context, _ *eirinix.Call, old, now *corev1.Pod) error {
 						calls.add("pods/status", string(old.Status.Phase), "to", string(now.Status.Phase))
 						if now.Status.Phase == corev1.PodFailed {
@@ -163,7 +163,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 		It("asks about attach and proxy before it connects", func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil,
 				eirinix.Subresource[*corev1.PodAttachOptions]{
-					Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach", Operations: []admissionregistrationv1.OperationType{connect},
+					Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach", Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{connect}},
 					Check: func(_ context.Context, c *eirinix.Call, old, o *corev1.PodAttachOptions) error {
 						if old != nil || len(c.Options.Raw) > 0 && string(c.Options.Raw) != "null" {
 							return eirinix.Deny("oldObject or options where there are none")
@@ -172,7 +172,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 					},
 				},
 				eirinix.Subresource[*corev1.ServiceProxyOptions]{
-					Resource: corev1.SchemeGroupVersion.WithResource("services"), Subresource: "proxy", Operations: []admissionregistrationv1.OperationType{connect},
+					Resource: corev1.SchemeGroupVersion.WithResource("services"), Subresource: "proxy", Settings: eirinix.Settings{Operations: []admissionregistrationv1.OperationType{connect}},
 					Check: func(_ context.Context, c *eirinix.Call, _, o *corev1.ServiceProxyOptions) error {
 						return eirinix.Deny("proxying to %s of %s", o.Path, c.Name)
 					},
