@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
@@ -241,12 +242,13 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 	if err != nil {
 		return err
 	}
-	for _, prefix := range []string{admit.MutatePrefix, admit.ValidatePrefix} {
-		chains[prefix+diagnose.CanaryName] = admit.Chain{Validating: prefix == admit.ValidatePrefix, Close: true, Steps: []admit.Step{{
+	canaries := []string{admit.MutatePrefix + diagnose.CanaryName, admit.ValidatePrefix + diagnose.CanaryName}
+	for i, path := range canaries {
+		chains[path] = chain.Config{Validating: i > 0, Steps: []chain.Step{{
 			Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary,
 		}}}
 	}
-	handler.ServeAll(chains)
+	handler.ServeAll(chains, canaries...)
 	m.serveConversions(handler, steps.conversions, p.keys, routes)
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -30,7 +30,7 @@ type Step struct {
 	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
 
 	Registered webhookconf.Step
-	Served     admit.Step
+	Served     chain.Step
 	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
 
 	Converts *convert.Kind // of a Conversion; Registered and Served are then empty
@@ -42,8 +42,8 @@ type Condition func(context.Context, *admissionv1.AdmissionRequest) (bool, error
 // step is a step that is asked.
 type step struct {
 	Step
-	player     *admit.Player
-	matcher    *admit.Matcher // of the webhook's rules and objectSelector
+	player     *chain.Player
+	matcher    *chain.Matcher // of the webhook's rules and objectSelector
 	namespaces labels.Selector
 	condition  Condition // nil if the step has none
 
@@ -70,7 +70,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 		}
 	}
 	var err error
-	if s.matcher, err = admit.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
+	if s.matcher, err = chain.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
 		return nil, "", Gap{Reason: err.Error(), Remedy: "correct Settings.Objects"}
 	}
 	if s.namespaces, err = metav1.LabelSelectorAsSelector(cmp.Or(given.Webhook.NamespaceSelector, &metav1.LabelSelector{})); err != nil {
@@ -92,7 +92,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
 		served.Timeout = time.Duration(*seconds) * time.Second
 	}
-	s.player = admit.NewPlayer(served, log)
+	s.player = chain.NewPlayer(served, log)
 	return s, "", Gap{}
 }
 

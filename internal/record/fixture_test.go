@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
@@ -39,7 +40,7 @@ type world struct {
 }
 
 // newWorld serves f as the step "volumes", and records it as the options say.
-func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
+func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
 	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
 	w.handler.Handle("volumes", f)
@@ -141,7 +142,7 @@ func review(object string, more ...string) string {
 func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
 
 // patching is a step that answers with a patch.
-func patching(operations ...jsonpatch.Operation) admit.HandleFunc {
+func patching(operations ...jsonpatch.Operation) chain.HandleFunc {
 	return func(context.Context, admission.Request) admission.Response {
 		return admission.Patched("", operations...)
 	}

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs the steps of a chain on one request, and combines their results.
 
@@ -19,19 +19,20 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // run is one request's pass through a chain. The fields above mu belong to the goroutine that runs the steps, even
 // after the deadline, when nothing waits for it.
 type run struct {
-	*chain
+	*Chain
 	ctx       context.Context
 	log       logr.Logger
 	request   *admissionv1.AdmissionRequest
-	wants     []want   // by step
-	calls     []Call   // of one round, by step
-	ran       []bool   // by step; nil if no step can run again
-	seen      [][]byte // the object as each step left it; nil like ran
+	wants     Selection // by step
+	calls     []Call    // of one round, by step
+	ran       []bool    // by step; nil if no step can run again
+	seen      [][]byte  // the object as each step left it; nil like ran
 	object    object
 	old       object // the old object, which no step changes
 	undecided []undecided
@@ -40,7 +41,7 @@ type run struct {
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
 	warnings  []string
 	audit     map[string]string
-	budget    *objectBudget
+	budget    *Budget
 	turn      sync.Locker // held but while a step runs; nil if the calls do not take turns
 	tracer    trace.Tracer
 	spans     []stepSpan        // by step; nil if nothing traces
@@ -56,14 +57,14 @@ type run struct {
 	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
 }
 
-// outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
-// failurePolicy decides on it.
-type outcome struct {
-	response   *admissionv1.AdmissionResponse
+// An Outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
+// failurePolicy decides on it. If an object would take too much memory, it wraps decode.ErrTooLarge.
+type Outcome struct {
+	Response   *admissionv1.AdmissionResponse // without the UID; nil after a failure
+	Err        error
 	operations int    // number in the response's patch
 	deniedBy   string // the steps that denied
-	err        error
-	postponed  []int // the steps for after the answer
+	postponed  []int  // the steps for after the answer
 }
 
 // undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
@@ -74,40 +75,44 @@ type undecided struct {
 }
 
 // newRun returns the run of a chain on a request, for the steps that want it.
-func newRun(
-	ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget,
-) *run {
-	return &run{
-		chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between,
+func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, wants Selection) *run {
+	log, b := c.logger(x.Logger(ctx), req), x.Objects
+	ctx = logf.IntoContext(ctx, log)
+	r := &run{
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between,
 		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
 		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
+	if x.Tracer != nil {
+		r.tracer, r.spans, r.exemplar = x.Tracer, make([]stepSpan, len(c.Steps)), x.exemplar(ctx)
+	}
+	return r
 }
 
 // outcome runs the steps and combines their results.
-func (r *run) outcome() outcome {
+func (r *run) outcome() Outcome {
 	defer r.countUndecided()
 	denials, err := r.steps()
 	if err != nil || r.isAbandoned() {
-		return outcome{err: err}
+		return Outcome{Err: err}
 	}
 	if r.allIgnore && r.attempts > 0 && r.attempts == len(r.ignored) {
 		// Every step that ran has failed, so an error as the answer loses nothing. The audit log and the metrics of the
 		// API server then show the requests that were admitted without this webhook.
-		return outcome{err: r.ignored[0]}
+		return Outcome{Err: r.ignored[0]}
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.warnings, AuditAnnotations: r.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
-		return outcome{response: resp, deniedBy: deniers(denials)}
+		return Outcome{Response: resp, deniedBy: deniers(denials)}
 	}
 	if err = r.blame(func() (err error) { resp.Patch, err = r.object.patch(); return err }); err != nil {
-		return outcome{err: err}
+		return Outcome{Err: err}
 	}
 	if resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
-	return outcome{response: resp, operations: r.object.operations}
+	return Outcome{Response: resp, operations: r.object.operations}
 }
 
 // steps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
@@ -283,7 +288,7 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.attempts++
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
-	if err = r.left[i].full(r.budget); err == nil {
+	if err = r.left[i].Full(r.budget); err == nil {
 		err = recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file is for extensions that handle pods: it returns the pod that a request carries, and makes the patch to a
 // changed pod.
@@ -6,7 +6,6 @@ package admit
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"reflect"
 	"sync"
 
@@ -174,7 +173,7 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 }
 
 func unpatched(format string, args ...any) admission.Response {
-	return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: "+format, args...))
+	return admission.Errored(codeInternalError, fmt.Errorf("eirinix: PatchFromPod: "+format, args...))
 }
 
 func patchedBy(made patch.Patch) admission.Response {

@@ -1,6 +1,6 @@
-package admit
+package chain
 
-// This file defines chains of steps, and finds the steps of a chain that want a request.
+// This file defines chains of steps, and selects the steps of a chain that want a request.
 
 import (
 	"cmp"
@@ -14,20 +14,20 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
-// A Chain holds the steps that one webhook entry calls. They run in order on the same object, and each sees the changes
-// of the steps before it. One decode and one patch serve all of them.
-type Chain struct {
+// A Config declares the steps that one webhook entry calls. They run in order on the same object, and each sees the
+// changes of the steps before it. One decode and one patch serve all of them.
+type Config struct {
 	Steps      []Step
 	Validating bool // every step runs, and their denials are joined; else the first denial ends the chain
-	Close      bool // the connection is closed after each answer, so that a retry goes to another replica
 	Reinvoke   bool // reinvocationPolicy IfNeeded: a step runs once more if a later one changed the object
 }
 
-// chain is a Chain that is being served. It is shared by all calls.
-type chain struct {
-	Chain
-	webhook       string                         // the entry's name
-	name          string                         // of the only step, or else of the webhook
+// A Chain is a Config that is ready to run. All calls share it, and it is safe for concurrent use. New makes it.
+type Chain struct {
+	Config
+	Webhook string // the entry's name
+	Name    string // of the only step, or else of the webhook
+
 	allIgnore     bool                           // the failurePolicy of every step, and of the webhook, is Ignore
 	strict        []bool                         // by step: an object that does not decode as it arrived is denied
 	types         []reflect.Type                 // by step: the type that New makes; nil without New
@@ -36,26 +36,25 @@ type chain struct {
 	perform       []func(*run, int, *Call) error // by step
 	metrics       *webhookMetrics
 	stepMetrics   []*stepMetrics // by step
-	left          []*left        // by step
-	shadows       []*chain       // by step: the step alone, if its mode can be ModeShadow
+	left          []*lasting     // by step
+	shadows       []*Chain       // by step: the step alone, if its mode can be ModeShadow
 	answered      bool           // its requests have been answered
 	denials       lograte.Sampler
 }
 
-// newChain makes a chain in place of before, which can be nil. The counts of runs that were left behind are carried
-// over.
-func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
-	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{
-		Chain: c, webhook: webhook, name: webhook,
-		zeroResponses: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook),
+// New makes the chain of an entry in place of before, which can be nil. The runs of before that were left behind, and its
+// shadows, count as those of the new chain.
+func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain {
+	served := &Chain{
+		Config: config, Webhook: webhook, Name: webhook,
+		zeroResponses: make([]sync.Once, len(config.Steps)), metrics: metrics.webhook(webhook),
 	}
-	if len(c.Steps) == 1 {
-		served.name = c.Steps[0].Name
+	if len(config.Steps) == 1 {
+		served.Name = config.Steps[0].Name
 	}
 	served.allIgnore = true
-	for i, s := range c.Steps {
-		served.sameObjects = append(served.sameObjects, slices.IndexFunc(c.Steps[:i+1], func(other Step) bool {
+	for i, s := range config.Steps {
+		served.sameObjects = append(served.sameObjects, slices.IndexFunc(config.Steps[:i+1], func(other Step) bool {
 			return s.Matcher.hasSameObjects(other.Matcher)
 		}))
 		var made reflect.Type
@@ -69,8 +68,8 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
 		served.allIgnore = served.allIgnore && s.Ignore
 	}
-	for i, s := range c.Steps {
-		var alone *chain
+	for i, s := range config.Steps {
+		var alone *Chain
 		if s.Mode == ModeShadow || s.Choose != nil {
 			alone = served.shadowOf(i)
 		}
@@ -80,14 +79,17 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 }
 
 // leftOf returns the counter of a step's runs that were left behind. The counter is new if the chain has no such step.
-func (c *chain) leftOf(step string, metrics *stepMetrics) *left {
+func (c *Chain) leftOf(step string, metrics *stepMetrics) *lasting {
 	if c != nil {
 		if i := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Name == step }); i >= 0 {
 			return c.left[i]
 		}
 	}
-	return &left{gauge: metrics.left}
+	return &lasting{LeftBehind: LeftBehind{Gauge: metrics.left}}
 }
+
+// Selection holds, by step, whether the step's own rules and selectors match a request as it arrived.
+type Selection []want
 
 // want holds the results of a step's own rules and selectors for a request.
 type want uint8
@@ -100,11 +102,11 @@ const (
 	owned                       // its rules match, but it leaves the object alone
 )
 
-// selectSteps returns the steps that want a request as it arrived, before anything is decoded. some reports whether
-// there is such a step. If not, no step can want the request later, because none changes the object.
-func (c *chain) selectSteps(rev *review) (wants []want, some bool) {
-	req := &rev.request
-	wants = make([]want, len(c.Steps))
+// Select returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
+// such a step. If not, no step can want the request later, because none changes the object, and its steps have been
+// counted as skipped. Select calls readUser, which sets the user of the request, if a step's selection depends on it.
+func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (wants Selection, some bool) {
+	wants = make(Selection, len(c.Steps))
 	var asked *Matcher // the last one that leaves something alone: most have the same policy
 	left := false
 	for i := range c.Steps {
@@ -113,7 +115,7 @@ func (c *chain) selectSteps(rev *review) (wants []want, some bool) {
 			continue
 		}
 		if m != nil && m.leavesMade && (asked == nil || asked.leavesOwned != m.leavesOwned) {
-			asked, left = m, m.leaves(rev)
+			asked, left = m, m.leaves(req, readUser)
 		}
 		if left && m != nil && m.leavesMade {
 			wants[i] |= owned
@@ -141,7 +143,7 @@ func (c *chain) selectSteps(rev *review) (wants []want, some bool) {
 }
 
 // skipped counts that a step did not want a request.
-func (c *chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
+func (c *Chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
 	d := decisionSkipped
 	if w&owned != 0 {
 		d = decisionOwned
@@ -151,7 +153,7 @@ func (c *chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the
 // webhook, so if steps share one, the message names the step.
-func (c *chain) joinDenials(all []stepDenial) *denial {
+func (c *Chain) joinDenials(all []stepDenial) *denial {
 	if len(c.Steps) == 1 {
 		return all[0].denial
 	}

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs steps that watch: their denials are reported, and their changes are thrown away.
 
