@@ -49,8 +49,7 @@ func (r *run) await() Outcome {
 			if v := recover(); v != nil { // outside of a step, so in the methods of its type
 				o = Outcome{Err: &stepError{step: r.Name, err: Panicked(v)}}
 			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
-				r.failSpan(i, ErrNoAnswer)
-				r.decided(i, decisionFailed, time.Since(r.began))
+				r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrNoAnswer})
 				o.Err = &stepError{step: r.Steps[i].Name, err: ErrNoAnswer}
 			}
 			if done <- o; r.isAbandoned() {
@@ -67,8 +66,7 @@ func (r *run) await() Outcome {
 	}
 	i, runs := r.abandon()
 	if runs {
-		r.failSpan(i, ErrLate(r.ctx))
-		r.decided(i, decisionFailed, time.Since(r.began))
+		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrLate(r.ctx)})
 		return Outcome{Err: &stepError{step: r.Steps[i].Name, err: ErrLate(r.ctx)}}
 	}
 	select {
@@ -146,9 +144,7 @@ func (r *run) end() bool {
 	if r.isAbandoned() {
 		return false
 	}
-	if s := r.at; s != between && r.span(s) != nil {
-		r.spans[s].ended = time.Now()
-	}
+	r.trace.returned(r.at)
 	if r.at != between && r.ctx.Err() != nil {
 		r.late = r.at
 	}
@@ -173,10 +169,9 @@ func (r *run) attempt(i int, t task) error {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	detached := s.Ignore || shorter
-	ctx := r.startSpan(i)
+	ctx := r.trace.begin(r.ctx, i, s.Name)
 	if err := r.begin(i, detached); err != nil {
-		r.failSpan(i, err)
-		r.endSpan(i, decisionFailed)
+		r.trace.end(i, result{decision: decisionFailed, err: err})
 		return err
 	} else if !detached {
 		return r.do(i, ctx, &t)

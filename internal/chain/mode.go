@@ -43,26 +43,25 @@ func (r *run) watch(i int, mode Mode) error {
 	}
 	made := slices.Clip(r.object.patches[len(undo.patches):])
 	r.object = r.object.restored(undo)
-	took := time.Since(r.began)
-	r.describeSpan(i, keyMode.String(mode.String()))
+	of := result{decision: decisionAllowed, took: time.Since(r.began), mode: mode}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
-		r.decided(i, decisionWouldDeny, took)
+		of.decision, of.reason = decisionWouldDeny, d.status.Message
+		r.decided(i, of)
 		r.report(s, mode, call, "deny", d.status.Message)
 		return nil
 	}
 	if err != nil {
-		return r.failed(i, err, took)
+		of.err = err
+		return r.failed(i, of)
 	}
 	if len(made) == 0 {
-		r.decided(i, decisionAllowed, took)
+		r.decided(i, of)
 		r.report(s, mode, call, "", "")
 		return nil
 	}
-	paths := changedPaths(made)
-	r.describeSpan(i, keyReason.String(brief(paths)))
-	r.decided(i, decisionWouldPatch, took)
-	r.report(s, mode, call, "change", paths)
+	of.decision, of.reason = decisionWouldPatch, changedPaths(made)
+	r.decided(i, of)
+	r.report(s, mode, call, "change", of.reason)
 	return nil
 }
 

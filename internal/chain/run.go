@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,9 +41,7 @@ type run struct {
 	audit     map[string]string
 	budget    *Budget
 	turn      sync.Locker // held but while a step runs; nil if the calls do not take turns
-	tracer    trace.Tracer
-	spans     []stepSpan        // by step; nil if nothing traces
-	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
+	trace     *tracing    // nil if nothing traces
 
 	mu        sync.Mutex
 	postponed []int       // the steps that run after the answer
@@ -84,7 +80,7 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
 	if x.Tracer != nil {
-		r.tracer, r.spans, r.exemplar = x.Tracer, make([]stepSpan, len(c.Steps)), x.exemplar(ctx)
+		r.trace = &tracing{tracer: x.Tracer, request: req, exemplar: x.exemplar(ctx), spans: make([]stepSpan, len(c.Steps))}
 	}
 	return r
 }
@@ -236,7 +232,7 @@ func (r *run) wantsNow(m *Matcher) bool {
 func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	s, call := &r.Steps[i], &r.calls[i]
 	if chooseErr != nil {
-		return nil, r.failed(i, chooseErr, 0)
+		return nil, r.failed(i, result{err: chooseErr})
 	}
 	if mode != ModeDeny {
 		return nil, r.watch(i, mode)
@@ -265,22 +261,21 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 				return nil, r.flush()
 			}
 		case len(r.object.patches) > len(undo.patches):
-			r.decided(i, decisionPatched, took)
+			r.decided(i, result{decision: decisionPatched, took: took})
 		default:
-			r.decided(i, decisionAllowed, took)
+			r.decided(i, result{decision: decisionAllowed, took: took})
 		}
 		return nil, nil
 	}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
 		r.addFeedback(s, call)
-		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
-		r.decided(i, decisionDenied, took)
+		r.decided(i, result{decision: decisionDenied, took: took, reason: d.status.Message})
 		return d, nil
 	}
 	if s.Ignore {
 		r.object = r.object.restored(undo)
 	}
-	return nil, r.failed(i, err, took)
+	return nil, r.failed(i, result{err: err, took: took})
 }
 
 // try runs a step. It returns false if the step was left behind.
@@ -296,24 +291,27 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
-func (r *run) failed(i int, err error, took time.Duration) error {
-	s, failure := &r.Steps[i], &stepError{step: r.Steps[i].Name, err: err}
-	r.failSpan(i, err)
+func (r *run) failed(i int, of result) error {
+	failure := &stepError{step: r.Steps[i].Name, err: of.err}
 	switch {
-	case !s.Ignore:
-		r.decided(i, decisionFailed, took)
-		return failure
+	case !r.Steps[i].Ignore:
+		of.decision = decisionFailed
 	case !r.answered:
-		r.decided(i, decisionIgnored, took)
+		of.decision = decisionIgnored
 	case errors.Is(context.Cause(r.ctx), errStopped):
-		r.decided(i, decisionDropped, 0)
-		return nil
+		of.decision = decisionDropped
 	default:
-		r.decided(i, decisionWouldFail, took)
+		of.decision = decisionWouldFail
+	}
+	switch r.decided(i, of); of.decision {
+	case decisionFailed:
+		return failure
+	case decisionDropped:
+		return nil
 	}
 	r.ignored = append(r.ignored, failure)
 	r.logFailure(r.log, failure, "step failed; its failurePolicy is Ignore, so its changes are undone",
-		"took", took.String())
+		"took", of.took.String())
 	return nil
 }
 
@@ -338,8 +336,7 @@ func (r *run) blame(do func() error) error {
 	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
 		failed := u.batch == r.object.batch()
 		if failed {
-			r.failSpan(u.step, err)
-			r.decided(u.step, decisionFailed, u.took)
+			r.decided(u.step, result{decision: decisionFailed, took: u.took, err: err})
 		}
 		return failed
 	})
@@ -359,9 +356,19 @@ func (r *run) batch() (names []string) {
 	return names
 }
 
-func (r *run) decided(i int, d decision, took time.Duration) {
-	r.endSpan(i, d)
-	r.stepMetrics[i].decided(r.request, d, took, r.exemplar)
+// result is the decision on a run of a step, for the metrics and for the step's span.
+type result struct {
+	decision decision
+	took     time.Duration
+	mode     Mode   // of a step that watches
+	reason   string // of a denial, or of one or a change that is only reported
+	err      error  // of a failure
+}
+
+// decided counts and traces the result of a step.
+func (r *run) decided(i int, of result) {
+	r.trace.end(i, of)
+	r.stepMetrics[i].decided(r.request, of.decision, of.took, r.trace.labels())
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.
@@ -371,7 +378,7 @@ func (r *run) countUndecided() {
 		if r.object.changedIn(u.batch) {
 			d = decisionPatched
 		}
-		r.decided(u.step, d, u.took)
+		r.decided(u.step, result{decision: d, took: u.took})
 	}
 }
 

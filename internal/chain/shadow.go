@@ -271,6 +271,6 @@ func (a *Shadows) run(s *Shadow) {
 		err = recovered(func() error { r.outcome(); return nil }) // a panic outside of the step
 	}
 	if err != nil {
-		_ = r.failed(0, err, 0)
+		_ = r.failed(0, result{err: err})
 	}
 }

@@ -32,28 +32,31 @@ const (
 	keyErrorType  = attribute.Key("error.type")
 )
 
-// Logger returns the logger of a call: with the ID of its trace, if that is sampled. No other can be looked up.
-func (x *Runner) Logger(ctx context.Context) logr.Logger {
-	if x.Tracer == nil {
-		return x.Log
+// sampled returns the ID of a call's trace, if that is sampled. No other can be looked up.
+func (x *Runner) sampled(ctx context.Context) (id trace.TraceID) {
+	if x.Tracer != nil {
+		if at := trace.SpanContextFromContext(ctx); at.IsSampled() {
+			return at.TraceID()
+		}
 	}
-	at := trace.SpanContextFromContext(ctx)
-	if !at.IsSampled() || !at.HasTraceID() {
-		return x.Log
-	}
-	return lazily(x.Log, func() []any { return []any{"trace_id", at.TraceID().String()} })
+	return id
 }
 
-// exemplar returns the labels that lead from a duration to the trace in ctx. They are nil unless the trace is sampled.
+// Logger returns the logger of a call: with the ID of its trace, if that is sampled.
+func (x *Runner) Logger(ctx context.Context) logr.Logger {
+	id := x.sampled(ctx)
+	if !id.IsValid() {
+		return x.Log
+	}
+	return lazily(x.Log, func() []any { return []any{"trace_id", id.String()} })
+}
+
+// exemplar returns the labels that lead from a duration to the trace of a call. They are nil unless the trace is sampled.
 func (x *Runner) exemplar(ctx context.Context) prometheus.Labels {
-	if x.Tracer == nil {
-		return nil
+	if id := x.sampled(ctx); id.IsValid() {
+		return prometheus.Labels{"trace_id": id.String()}
 	}
-	at := trace.SpanContextFromContext(ctx)
-	if !at.IsSampled() || !at.HasTraceID() {
-		return nil
-	}
-	return prometheus.Labels{"trace_id": at.TraceID().String()}
+	return nil
 }
 
 // describe adds to the span of a call the request and its outcome.
@@ -109,58 +112,69 @@ func FailSpan(span trace.Span, err error) {
 	span.SetStatus(codes.Error, brief(err.Error()))
 }
 
+// tracing makes the spans of a run's steps. A nil tracing makes none.
+type tracing struct {
+	tracer   trace.Tracer
+	request  *admissionv1.AdmissionRequest
+	exemplar prometheus.Labels // of the call; nil if it is not sampled
+	spans    []stepSpan        // by step
+}
+
 // stepSpan is the span of a run of a step. Its end can be known before its decision is.
 type stepSpan struct {
 	trace.Span // nil if no run has begun, or its decision is known
-	ended      time.Time
+	returned   time.Time
 }
 
-// startSpan starts the span of a step, and returns the context of the step.
-func (r *run) startSpan(i int) context.Context {
-	if r.spans == nil {
-		return r.ctx
+// begin starts the span of a step, and returns the context of the step.
+func (t *tracing) begin(ctx context.Context, i int, name string) context.Context {
+	if t == nil {
+		return ctx
 	}
-	ctx, span := r.tracer.Start(r.ctx, r.Steps[i].Name)
+	ctx, span := t.tracer.Start(ctx, name)
 	if span.IsRecording() {
-		span.SetAttributes(aboutRequest(r.request)...)
+		span.SetAttributes(aboutRequest(t.request)...)
 	}
-	r.spans[i] = stepSpan{Span: span}
+	t.spans[i] = stepSpan{Span: span}
 	return ctx
 }
 
-// span returns the span of the step that runs, or has run; nil if there is none.
-func (r *run) span(i int) *stepSpan {
-	if r.spans == nil || r.spans[i].Span == nil {
-		return nil
-	}
-	return &r.spans[i]
-}
-
-// describeSpan adds attributes to the span of a step.
-func (r *run) describeSpan(i int, about ...attribute.KeyValue) {
-	if s := r.span(i); s != nil {
-		s.SetAttributes(about...)
+// returned records when a step has returned.
+func (t *tracing) returned(i int) {
+	if t != nil && i != between {
+		t.spans[i].returned = time.Now()
 	}
 }
 
-// failSpan adds to the span of a step why it failed.
-func (r *run) failSpan(i int, err error) {
-	if s := r.span(i); s != nil {
-		FailSpan(s, err)
-	}
-}
-
-// endSpan ends the span of a step with its decision, at the time at which the step had ended.
-func (r *run) endSpan(i int, d decision) {
-	s := r.span(i)
-	if s == nil {
+// end ends the span of a step with its result, at the time at which the step has returned. A step that has not begun, or
+// has ended, has no span.
+func (t *tracing) end(i int, of result) {
+	if t == nil || t.spans[i].Span == nil {
 		return
 	}
-	s.SetAttributes(keyDecision.String(decisionLabels[d]))
-	if s.ended.IsZero() {
-		s.End()
-	} else {
-		s.End(trace.WithTimestamp(s.ended))
+	span := t.spans[i]
+	t.spans[i] = stepSpan{}
+	span.SetAttributes(keyDecision.String(decisionLabels[of.decision]))
+	if of.mode != ModeDeny {
+		span.SetAttributes(keyMode.String(of.mode.String()))
 	}
-	*s = stepSpan{}
+	if of.reason != "" {
+		span.SetAttributes(keyReason.String(brief(of.reason)))
+	}
+	if of.err != nil {
+		FailSpan(span, of.err)
+	}
+	if span.returned.IsZero() {
+		span.End()
+	} else {
+		span.End(trace.WithTimestamp(span.returned))
+	}
+}
+
+// labels returns the labels that lead from a duration to the trace of the call, or nil.
+func (t *tracing) labels() prometheus.Labels {
+	if t == nil {
+		return nil
+	}
+	return t.exemplar
 }
