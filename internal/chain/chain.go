@@ -24,68 +24,71 @@ type Config struct {
 
 // A Chain is a Config that is ready to run. All calls share it, and it is safe for concurrent use. New makes it.
 type Chain struct {
-	Config
 	Webhook string // the entry's name
 	Name    string // of the only step, or else of the webhook
 
-	allIgnore     bool                           // the failurePolicy of every step, and of the webhook, is Ignore
-	strict        []bool                         // by step: an object that does not decode as it arrived is denied
-	types         []reflect.Type                 // by step: the type that New makes; nil without New
-	sameObjects   []int                          // by step: the first one with the same objectSelector, perhaps itself
-	zeroResponses []sync.Once                    // by step: the zero Response is logged once, not for every request
-	perform       []func(*run, int, *Call) error // by step
-	metrics       *webhookMetrics
-	stepMetrics   []*stepMetrics // by step
-	left          []*lasting     // by step
-	shadows       []*Chain       // by step: the step alone, if its mode can be ModeShadow
-	answered      bool           // its requests have been answered
-	denials       lograte.Sampler
+	validating, reinvoke bool // see Config
+	allIgnore            bool // the failurePolicy of every step, and of the webhook, is Ignore
+	answered             bool // its requests have been answered
+	steps                []*step
+	metrics              *webhookMetrics
+	denials              lograte.Sampler
+}
+
+// step is a Step that is ready to run.
+type step struct {
+	Step
+	strict      bool         // an object that does not decode as it arrived is denied
+	made        reflect.Type // the type that New makes; nil without New
+	sameObjects int          // the first step with the same objectSelector, perhaps itself
+	perform     func(*run, int, *Call) error
+	warned      *sync.Once // the zero Response is logged once, not for every request
+	metrics     *stepMetrics
+	left        *lasting
+	shadow      *Chain // the step alone, if its mode can be ModeShadow
 }
 
 // New makes the chain of an entry in place of before, which can be nil. The runs of before that were left behind, and its
 // shadows, count as those of the new chain.
 func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain {
-	served := &Chain{
-		Config: config, Webhook: webhook, Name: webhook,
-		zeroResponses: make([]sync.Once, len(config.Steps)), metrics: metrics.webhook(webhook),
+	c := &Chain{
+		Webhook: webhook, Name: webhook, validating: config.Validating, reinvoke: config.Reinvoke, allIgnore: true,
+		metrics: metrics.webhook(webhook),
 	}
 	if len(config.Steps) == 1 {
-		served.Name = config.Steps[0].Name
+		c.Name = config.Steps[0].Name
 	}
-	served.allIgnore = true
-	for i, s := range config.Steps {
-		served.sameObjects = append(served.sameObjects, slices.IndexFunc(config.Steps[:i+1], func(other Step) bool {
-			return s.Matcher.hasSameObjects(other.Matcher)
-		}))
-		var made reflect.Type
+	for i, given := range config.Steps {
+		s := &step{
+			Step: given, strict: !given.Ignore || given.Shadow, perform: given.performer(), warned: new(sync.Once),
+			sameObjects: slices.IndexFunc(config.Steps[:i+1], func(other Step) bool { return given.Matcher.hasSameObjects(other.Matcher) }),
+			metrics:     c.metrics.step(given.Name),
+		}
 		if s.New != nil {
-			made = reflect.TypeOf(s.New())
+			s.made = reflect.TypeOf(s.New())
 		}
-		served.strict, served.types = append(served.strict, !s.Ignore || s.Shadow), append(served.types, made)
-		served.perform = append(served.perform, s.performer())
-		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
-		served.stepMetrics[i].within(cmp.Or(s.Timeout, s.Share))
-		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
-		served.allIgnore = served.allIgnore && s.Ignore
-	}
-	for i, s := range config.Steps {
-		var alone *Chain
+		s.metrics.within(cmp.Or(s.Timeout, s.Share))
+		if s.left = before.leftOf(s.Name); s.left == nil {
+			s.left = &lasting{LeftBehind: LeftBehind{Gauge: s.metrics.left}}
+		}
 		if s.Mode == ModeShadow || s.Choose != nil {
-			alone = served.shadowOf(i)
+			s.shadow = c.shadowOf(s)
 		}
-		served.shadows = append(served.shadows, alone)
+		c.steps, c.allIgnore = append(c.steps, s), c.allIgnore && s.Ignore
 	}
-	return served
+	return c
 }
 
-// leftOf returns the counter of a step's runs that were left behind. The counter is new if the chain has no such step.
-func (c *Chain) leftOf(step string, metrics *stepMetrics) *lasting {
+// leftOf returns what is left of a step of the chain, or nil if it has no such step.
+func (c *Chain) leftOf(step string) *lasting {
 	if c != nil {
-		if i := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Name == step }); i >= 0 {
-			return c.left[i]
+		for _, s := range c.steps {
+			if s.Name == step {
+				return s.left
+			}
 		}
 	}
-	return &lasting{LeftBehind: LeftBehind{Gauge: metrics.left}}
+	return nil
 }
 
 // Selection holds, by step, whether the step's own rules and selectors match a request as it arrived.
@@ -106,11 +109,11 @@ const (
 // such a step. If not, no step can want the request later, because none changes the object, and its steps have been
 // counted as skipped. Select calls readUser, which sets the user of the request, if a step's selection depends on it.
 func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (wants Selection, some bool) {
-	wants = make(Selection, len(c.Steps))
+	wants = make(Selection, len(c.steps))
 	var asked *Matcher // the last one that leaves something alone: most have the same policy
 	left := false
-	for i := range c.Steps {
-		m := c.Steps[i].Matcher
+	for i, s := range c.steps {
+		m := s.Matcher
 		if !m.matchesKind(req) {
 			continue
 		}
@@ -122,7 +125,7 @@ func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (want
 			continue
 		}
 		wants[i] |= wantKind
-		same := c.sameObjects[i]
+		same := s.sameObjects
 		if wants[same]&looked == 0 {
 			wants[same] |= looked
 			if m.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
@@ -135,7 +138,7 @@ func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (want
 		}
 	}
 	if !some {
-		for i := range c.Steps {
+		for i := range c.steps {
 			c.skipped(i, req, wants[i])
 		}
 	}
@@ -148,13 +151,13 @@ func (c *Chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
 	if w&owned != 0 {
 		d = decisionOwned
 	}
-	c.stepMetrics[i].decided(req, d, 0, nil)
+	c.steps[i].metrics.decided(req, d, 0, nil)
 }
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the
 // webhook, so if steps share one, the message names the step.
 func (c *Chain) joinDenials(all []stepDenial) *denial {
-	if len(c.Steps) == 1 {
+	if len(c.steps) == 1 {
 		return all[0].denial
 	}
 	joined := &denial{status: *all[0].status.DeepCopy()}

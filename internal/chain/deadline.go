@@ -24,7 +24,7 @@ const between = -1
 
 // leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
 func (r *run) leave(i int) (ended func()) {
-	return r.left[i].Count(r.budget, r.object.size()+r.old.size())
+	return r.steps[i].left.Count(r.budget, r.object.size()+r.old.size())
 }
 
 // ErrNoAnswer is the error of a step, or a conversion, that calls runtime.Goexit, as t.FailNow does.
@@ -50,7 +50,7 @@ func (r *run) await() Outcome {
 				o = Outcome{Err: &stepError{step: r.Name, err: Panicked(v)}}
 			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
 				r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrNoAnswer})
-				o.Err = &stepError{step: r.Steps[i].Name, err: ErrNoAnswer}
+				o.Err = &stepError{step: r.steps[i].Name, err: ErrNoAnswer}
 			}
 			if done <- o; r.isAbandoned() {
 				r.logLatePanic(o.Err)
@@ -67,7 +67,7 @@ func (r *run) await() Outcome {
 	i, runs := r.abandon()
 	if runs {
 		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrLate(r.ctx)})
-		return Outcome{Err: &stepError{step: r.Steps[i].Name, err: ErrLate(r.ctx)}}
+		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
 	}
 	select {
 	case o := <-done: // both happened at once
@@ -75,7 +75,7 @@ func (r *run) await() Outcome {
 	default: // no step runs or begins any more, but the answer is due now
 	}
 	if i != between {
-		return Outcome{Err: &stepError{step: r.Steps[i].Name, err: ErrLate(r.ctx)}}
+		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
 	}
 	why := "decoding the object, or writing the patch, took too long"
 	if r.object.memory.waits.Load() || r.old.memory.waits.Load() {
@@ -161,7 +161,7 @@ type task struct {
 
 // attempt runs a step's task within the step's deadline.
 func (r *run) attempt(i int, t task) error {
-	s := &r.Steps[i]
+	s := r.steps[i]
 	timeout, shorter := s.Timeout, false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
@@ -184,9 +184,9 @@ func (r *run) attempt(i int, t task) error {
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
 // leaves that time to them.
 func (r *run) promisedAfter(step int) (sum time.Duration) {
-	for i := step + 1; i < len(r.Steps); i++ {
+	for i := step + 1; i < len(r.steps); i++ {
 		if r.wants[i]&wantKind != 0 {
-			sum += r.Steps[i].Timeout
+			sum += r.steps[i].Timeout
 		}
 	}
 	return sum
@@ -212,7 +212,7 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 		defer func() {
 			if done <- err; over.Swap(true) {
 				ended()
-				r.logLatePanic(&stepError{step: r.Steps[i].Name, err: err})
+				r.logLatePanic(&stepError{step: r.steps[i].Name, err: err})
 			}
 		}()
 		err = r.do(i, ctx, &t)
@@ -225,7 +225,7 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 	ended = r.leave(i)
 	if over.Swap(true) { // the run ended at this moment
 		ended()
-		r.logLatePanic(&stepError{step: r.Steps[i].Name, err: <-done})
+		r.logLatePanic(&stepError{step: r.steps[i].Name, err: <-done})
 	}
 	return ErrLate(ctx)
 }
@@ -235,7 +235,7 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.stepMetrics[i].panicked()
+			r.steps[i].metrics.panicked()
 			err = Panicked(v)
 		}
 	}()

@@ -18,7 +18,7 @@ import (
 
 // handle runs a step that makes its own patch on a copy of the request, and applies its Response to the object.
 func (r *run) handle(i int, call *Call) error {
-	s := &r.Steps[i]
+	s := r.steps[i]
 	raw, err := r.object.json()
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *run) handle(i int, call *Call) error {
 		return err
 	}
 	if isZero(resp) {
-		r.zeroResponses[i].Do(func() {
+		s.warned.Do(func() {
 			r.blaming(r.log, s.Name).Info(
 				"extension returned the zero Response, so the object is admitted unchanged; return admission.Allowed instead")
 		})
@@ -67,7 +67,7 @@ func failure(resp admission.Response) error {
 
 // interpret applies a raw Response that reports no failure. It never gets the zero Response: handle lets the object
 // through, as the example in EiriniX's README intends.
-func (r *run) interpret(s *Step, onPod *podRun, resp admission.Response) error {
+func (r *run) interpret(s *step, onPod *podRun, resp admission.Response) error {
 	if resp.Allowed {
 		if made, pod, ok := onPod.isAnswered(resp); ok {
 			r.object.adopt(made, pod)

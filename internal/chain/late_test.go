@@ -44,7 +44,7 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 	late := func(t *testing.T, detached bool) *run {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &run{
-			Chain: &Chain{left: []*lasting{{}, {}}},
+			Chain: &Chain{steps: []*step{{left: &lasting{}}, {left: &lasting{}}}},
 			ctx:   ctx, at: between, late: between, budget: NewBudget(),
 		}
 		r.object.memory, r.old.memory = &memory{account: r.budget.objects}, &memory{account: r.budget.oldObjects}
@@ -60,9 +60,9 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 			g.Expect(runs).To(BeTrue(), "the goroutine that waits counts its failure")
 			g.Expect(r.end()).To(BeFalse(), "so the call's goroutine must not")
 			own := map[bool]int64{false: 1, true: 0}[detached] // attemptDetached counts the goroutine of a detached run
-			g.Expect(r.left[1].runs.Load()).To(Equal(own))
+			g.Expect(r.steps[1].left.runs.Load()).To(Equal(own))
 			r.returned()
-			g.Expect(r.left[1].runs.Load()).To(BeZero())
+			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
 		})
 		t.Run(fmt.Sprintf("ends before it is left behind, detached: %v", detached), func(t *testing.T) {
 			g, r := NewWithT(t), late(t, detached)
@@ -72,7 +72,7 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 			step, runs := r.abandon()
 			g.Expect(step).To(Equal(1), "it took the time, and not the decoder")
 			g.Expect(runs).To(BeFalse())
-			g.Expect(r.left[1].runs.Load()).To(BeZero())
+			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
 		})
 	}
 }
@@ -102,15 +102,15 @@ func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 				g.Expect(all.objects.held.TryAcquire(all.objects.most)).To(BeTrue(), "all of the calls' memory is free")
 				all.objects.held.Release(all.objects.most)
 				g.Expect(all.left.Load()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
-				g.Expect(r.left[0].Full(all)).To(Succeed())
+				g.Expect(r.steps[0].left.Full(all)).To(Succeed())
 				all.left.Add(all.mostLeft)
-				g.Expect(r.left[0].Full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
+				g.Expect(r.steps[0].left.Full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
 				g.Expect((&LeftBehind{}).Full(all)).To(Succeed(), "other steps can run")
 				all.left.Add(-all.mostLeft)
 				close(release)
 				synctest.Wait()
 				g.Expect(all.left.Load()).To(BeZero())
-				g.Expect(r.left[0].runs.Load()).To(BeZero())
+				g.Expect(r.steps[0].left.runs.Load()).To(BeZero())
 			})
 		})
 	}

@@ -61,7 +61,7 @@ func (c *Chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.
 			"webhook", c.Webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
 			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
 		}
-		if len(c.Steps) == 1 {
+		if len(c.steps) == 1 {
 			values = append(values, "step", c.Name)
 		}
 		return values
@@ -70,7 +70,7 @@ func (c *Chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.
 
 // blaming returns a logger that adds the given steps to every line, if the webhook has several.
 func (c *Chain) blaming(log logr.Logger, steps ...string) logr.Logger {
-	if len(c.Steps) == 1 || len(steps) == 0 {
+	if len(c.steps) == 1 || len(steps) == 0 {
 		return log
 	}
 	return log.WithValues("step", strings.Join(steps, ", "))

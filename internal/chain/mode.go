@@ -33,7 +33,7 @@ func (r *run) watch(i int, mode Mode) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	s, call, undo := &r.Steps[i], &r.calls[i], r.object
+	s, call, undo := r.steps[i], &r.calls[i], r.object
 	err, ended := r.try(i, call)
 	if !ended {
 		return err
@@ -67,7 +67,7 @@ func (r *run) watch(i int, mode Mode) error {
 
 // report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
 // own warnings are dropped.
-func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
+func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
 		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
 		switch mode {

@@ -29,7 +29,7 @@ func NewPlayer(s Step, log logr.Logger) *Player {
 	s.Timeout = cmp.Or(s.Timeout, DefaultTimeout)
 	validating := !s.Mutates && s.Handle == nil
 	c := New(s.Name, Config{Steps: []Step{s}, Validating: validating}, unexposed(), nil)
-	c.strict[0] = false
+	c.steps[0].strict = false
 	return &Player{chain: c, runner: Runner{Log: log, Objects: NewBudget()}}
 }
 
@@ -48,7 +48,7 @@ type Verdict struct {
 // Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
 // alone. What can be of a controller of Kubernetes, or of a kubelet, counts as that.
 func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
-	m, by := p.chain.Steps[0].Matcher, *req
+	m, by := p.chain.steps[0].Matcher, *req
 	left := slices.ContainsFunc([]string{kubeControllers, kubelets}, func(maker string) bool {
 		return m.leaves(&by, func() { by.UserInfo.Username = maker })
 	})
@@ -58,7 +58,7 @@ func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
 // Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,
 // because a step that ignores its deadline can still read them.
 func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, p.chain.Steps[0].Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.chain.steps[0].Timeout)
 	defer cancel()
 	o := p.runner.Run(ctx, p.chain, req, Selection{wantKind | wantObject})
 	if o.Err != nil {

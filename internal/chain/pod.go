@@ -55,7 +55,7 @@ func (p *Pods) begin(r *run, i int, req *admission.Request) (*podRun, error) {
 	}
 	onPod := &podRun{
 		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, pod: pod.(*corev1.Pod),
-		last: i == len(r.Steps)-1 && !r.Reinvoke,
+		last: i == len(r.steps)-1 && !r.reinvoke,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

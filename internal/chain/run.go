@@ -80,7 +80,7 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
 	if x.Tracer != nil {
-		r.trace = &tracing{tracer: x.Tracer, request: req, exemplar: x.exemplar(ctx), spans: make([]stepSpan, len(c.Steps))}
+		r.trace = &tracing{tracer: x.Tracer, request: req, exemplar: x.exemplar(ctx), spans: make([]stepSpan, len(c.steps))}
 	}
 	return r
 }
@@ -88,7 +88,7 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 // outcome runs the steps and combines their results.
 func (r *run) outcome() Outcome {
 	defer r.countUndecided()
-	denials, err := r.steps()
+	denials, err := r.runSteps()
 	if err != nil || r.isAbandoned() {
 		return Outcome{Err: err}
 	}
@@ -111,17 +111,17 @@ func (r *run) outcome() Outcome {
 	return Outcome{Response: resp, operations: r.object.operations}
 }
 
-// steps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
+// runSteps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
 // failurePolicy is Fail.
-func (r *run) steps() (denials []stepDenial, err error) {
+func (r *run) runSteps() (denials []stepDenial, err error) {
 	rounds := 1
-	if r.Reinvoke {
+	if r.reinvoke {
 		rounds = 2 // as many as the API server runs
-		r.ran, r.seen = make([]bool, len(r.Steps)), make([][]byte, len(r.Steps))
+		r.ran, r.seen = make([]bool, len(r.steps)), make([][]byte, len(r.steps))
 	}
 	for round := range rounds {
-		r.calls = make([]Call, len(r.Steps)) // drops the warnings and annotations of undone runs
-		for i := range r.Steps {
+		r.calls = make([]Call, len(r.steps)) // drops the warnings and annotations of undone runs
+		for i := range r.steps {
 			mode, chooseErr := r.mode(i)
 			if mode == ModeShadow && !r.answered {
 				r.postpone(i, round)
@@ -131,19 +131,19 @@ func (r *run) steps() (denials []stepDenial, err error) {
 				continue
 			}
 			d, stepErr := r.step(i, mode, chooseErr)
-			if stepErr == nil && r.Reinvoke {
+			if stepErr == nil && r.reinvoke {
 				r.ran[i] = true
 				r.seen[i], stepErr = r.object.json()
 			}
 			switch {
 			case d != nil:
-				denials = append(denials, stepDenial{r.Steps[i].Name, d})
+				denials = append(denials, stepDenial{r.steps[i].Name, d})
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
 				r.logFailure(r.log, stepErr, "step failed; the response reports the failure of an earlier one")
 			}
-			if !r.Validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
+			if !r.validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
 				return denials, err
 			}
 		}
@@ -167,7 +167,7 @@ func deniers(denials []stepDenial) string {
 
 // mode returns the mode of a step for the request. A step that cannot be due has its own.
 func (r *run) mode(i int) (Mode, error) {
-	s := &r.Steps[i]
+	s := r.steps[i]
 	if s.Choose == nil {
 		return s.Mode, nil
 	} else if !r.canBeDue(i) {
@@ -201,7 +201,7 @@ func (r *run) postpone(i, round int) {
 func (r *run) due(i, round int) bool {
 	wanted := r.wants[i]&(wantKind|wantObject) == wantKind|wantObject
 	if r.wants[i]&wantKind != 0 && r.object.touched() {
-		wanted = r.wantsNow(r.Steps[i].Matcher)
+		wanted = r.wantsNow(r.steps[i].Matcher)
 	}
 	if round > 0 {
 		raw, err := r.object.json()
@@ -230,7 +230,7 @@ func (r *run) wantsNow(m *Matcher) bool {
 // step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
 // returned with the name of the step.
 func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
-	s, call := &r.Steps[i], &r.calls[i]
+	s, call := r.steps[i], &r.calls[i]
 	if chooseErr != nil {
 		return nil, r.failed(i, result{err: chooseErr})
 	}
@@ -257,7 +257,7 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 		switch {
 		case s.Mutates:
 			r.undecided = append(r.undecided, undecided{i, batch, took})
-			if r.Reinvoke || r.object.isOdd() {
+			if r.reinvoke || r.object.isOdd() {
 				return nil, r.flush()
 			}
 		case len(r.object.patches) > len(undo.patches):
@@ -283,8 +283,8 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.attempts++
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
-	if err = r.left[i].Full(r.budget); err == nil {
-		err = recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
+	if err = r.steps[i].left.Full(r.budget); err == nil {
+		err = recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()
 }
@@ -292,9 +292,9 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
 func (r *run) failed(i int, of result) error {
-	failure := &stepError{step: r.Steps[i].Name, err: of.err}
+	failure := &stepError{step: r.steps[i].Name, err: of.err}
 	switch {
-	case !r.Steps[i].Ignore:
+	case !r.steps[i].Ignore:
 		of.decision = decisionFailed
 	case !r.answered:
 		of.decision = decisionIgnored
@@ -318,8 +318,8 @@ func (r *run) failed(i int, of result) error {
 // sharesBatch reports whether a step changes the same view as the steps before it. A step that may have to be undone
 // starts on an object without pending changes. A step that needs another view needs the JSON.
 func (r *run) sharesBatch(i int) bool {
-	s := &r.Steps[i]
-	return s.Mutates && !s.Ignore && r.object.isOf(r.types[i])
+	s := r.steps[i]
+	return s.Mutates && !s.Ignore && r.object.isOf(r.steps[i].made)
 }
 
 // flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
@@ -350,7 +350,7 @@ func (r *run) blame(do func() error) error {
 func (r *run) batch() (names []string) {
 	for _, u := range r.undecided {
 		if u.batch == r.object.batch() {
-			names = append(names, r.Steps[u.step].Name)
+			names = append(names, r.steps[u.step].Name)
 		}
 	}
 	return names
@@ -368,7 +368,7 @@ type result struct {
 // decided counts and traces the result of a step.
 func (r *run) decided(i int, of result) {
 	r.trace.end(i, of)
-	r.stepMetrics[i].decided(r.request, of.decision, of.took, r.trace.labels())
+	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.trace.labels())
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.
@@ -387,24 +387,24 @@ func (r *run) mutate(i int, call *Call) error {
 	if r.object.isAbsent() {
 		return fmt.Errorf("%s carries no object to change", r.request.Operation)
 	}
-	obj, err := r.object.edit(r.types[i], r.Steps[i].New)
+	obj, err := r.object.edit(r.steps[i].made, r.steps[i].New)
 	if err != nil {
-		return r.misread(i, r.Steps[i].New, err)
+		return r.misread(i, r.steps[i].New, err)
 	}
-	return r.attempt(i, task{run: r.Steps[i].Run, call: call, newObj: obj})
+	return r.attempt(i, task{run: r.steps[i].Run, call: call, newObj: obj})
 }
 
 // check runs a step that reads the objects.
 func (r *run) check(i int, call *Call) error {
 	newObj, err := r.ownObject(&r.object, i)
 	if err != nil {
-		return r.misread(i, r.Steps[i].New, err)
+		return r.misread(i, r.steps[i].New, err)
 	}
 	oldObj, err := r.ownObject(&r.old, i)
 	if err != nil {
 		return err
 	}
-	return r.attempt(i, task{run: r.Steps[i].Run, call: call, oldObj: oldObj, newObj: newObj})
+	return r.attempt(i, task{run: r.steps[i].Run, call: call, oldObj: oldObj, newObj: newObj})
 }
 
 // ownObject returns an object that only this step holds. The step can change it, even after the step has been left
@@ -413,12 +413,12 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	if o.isAbsent() {
 		return nil, nil
 	}
-	obj, err := o.view(r.types[i], r.Steps[i].New)
+	obj, err := o.view(r.steps[i].made, r.steps[i].New)
 	if err != nil {
 		return nil, err
 	}
-	for later := i + 1; later < len(r.Steps); later++ {
-		if r.wants[later]&(wantKind|wantObject) == wantKind|wantObject && r.types[later] == r.types[i] {
+	for later := i + 1; later < len(r.steps); later++ {
+		if r.wants[later]&(wantKind|wantObject) == wantKind|wantObject && r.steps[later].made == r.steps[i].made {
 			return obj.DeepCopyObject(), nil
 		}
 	}
@@ -428,7 +428,7 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 
 // addFeedback adds a step's warnings and audit annotations to the answer's. If another step has used a key, the key is
 // prefixed with the step's name.
-func (r *run) addFeedback(s *Step, call *Call) {
+func (r *run) addFeedback(s *step, call *Call) {
 	warnings, audit := call.feedback()
 	r.warnings = append(r.warnings, warnings...)
 	for key, value := range audit {

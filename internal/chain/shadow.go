@@ -74,7 +74,7 @@ type Shadow struct {
 	call  *answered
 }
 
-func (s *Shadow) drop() { s.chain.stepMetrics[0].decided(s.call.request, decisionDropped, 0, nil) }
+func (s *Shadow) drop() { s.chain.steps[0].metrics.decided(s.call.request, decisionDropped, 0, nil) }
 
 // Postponed returns the runs for after the answer to a request, which must not change any more.
 func (c *Chain) Postponed(ctx context.Context, req *admissionv1.AdmissionRequest, o Outcome) (all []Shadow) {
@@ -86,19 +86,19 @@ func (c *Chain) Postponed(ctx context.Context, req *admissionv1.AdmissionRequest
 		call.patch = o.Response.Patch
 	}
 	for _, i := range o.postponed {
-		all = append(all, Shadow{c.shadows[i], call})
+		all = append(all, Shadow{c.steps[i].shadow, call})
 	}
 	return all
 }
 
 // shadowOf returns a chain of one step, whose results are only logged and counted.
-func (c *Chain) shadowOf(i int) *Chain {
-	s := c.Steps[i]
-	s.Ignore, s.Mode, s.Choose, s.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, DefaultTimeout)
+func (c *Chain) shadowOf(s *step) *Chain {
+	alone := *s
+	alone.Ignore, alone.Mode, alone.Choose, alone.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, DefaultTimeout)
+	alone.sameObjects, alone.warned = 0, new(sync.Once)
 	return &Chain{
-		Config: Config{Steps: []Step{s}, Validating: c.Validating}, Webhook: c.Webhook, Name: s.Name, allIgnore: true, answered: true,
-		strict: c.strict[i : i+1], types: c.types[i : i+1], sameObjects: []int{0}, zeroResponses: make([]sync.Once, 1), perform: c.perform[i : i+1],
-		metrics: c.metrics, stepMetrics: c.stepMetrics[i : i+1], left: c.left[i : i+1],
+		Webhook: c.Webhook, Name: s.Name, validating: c.validating, allIgnore: true, answered: true,
+		steps: []*step{&alone}, metrics: c.metrics,
 	}
 }
 
@@ -157,7 +157,7 @@ func (a *Shadows) Add(all []Shadow) {
 	defer a.mu.Unlock()
 	a.last = time.Now()
 	for _, s := range all {
-		q, size := &s.chain.left[0].shadows, s.call.size()
+		q, size := &s.chain.steps[0].left.shadows, s.call.size()
 		if a.stopped || len(q.waiting) == mostShadows || q.bytes+size > mostShadowBytes-a.bytes {
 			s.drop()
 			continue
@@ -251,7 +251,7 @@ func (a *Shadows) Stop() {
 // run runs a step on the object as the call has left it. What the step returns is logged and counted. Memory for
 // the object, and the work before and after the step, have a time of their own.
 func (a *Shadows) run(s *Shadow) {
-	step := &s.chain.Steps[0]
+	step := s.chain.steps[0]
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(a.ctx, s.call.trace), step.Timeout+DefaultTimeout)
 	defer cancel()
 	req := s.call.request
@@ -261,7 +261,7 @@ func (a *Shadows) run(s *Shadow) {
 	defer a.rest(s, time.Now())
 	after, err := s.call.object()
 	if err == nil && !step.Matcher.matchesObjects(after, req.OldObject.Raw) {
-		s.chain.stepMetrics[0].decided(req, decisionSkipped, 0, nil)
+		s.chain.steps[0].metrics.decided(req, decisionSkipped, 0, nil)
 		return
 	}
 	r := a.runner.newRun(ctx, s.chain, req, Selection{wantKind | wantObject})

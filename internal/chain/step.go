@@ -165,7 +165,7 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 // misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
 // step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
 func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
-	if r.strict[i] && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+	if r.steps[i].strict && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
 		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
 			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
 		}
