@@ -242,13 +242,10 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 	if err != nil {
 		return err
 	}
-	canaries := []string{admit.MutatePrefix + diagnose.CanaryName, admit.ValidatePrefix + diagnose.CanaryName}
-	for i, path := range canaries {
-		chains[path] = chain.Config{Validating: i > 0, Steps: []chain.Step{{
-			Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary,
-		}}}
-	}
-	handler.ServeAll(chains, canaries...)
+	canary := []chain.Step{{Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary}}
+	mutating, validating := admit.MutatePrefix+diagnose.CanaryName, admit.ValidatePrefix+diagnose.CanaryName
+	chains[mutating], chains[validating] = chain.Config{Steps: canary}, chain.Config{Steps: canary, Validating: true}
+	handler.ServeAll(chains, mutating, validating)
 	m.serveConversions(handler, steps.conversions, p.keys, routes)
 	return nil
 }

@@ -44,28 +44,22 @@ type Conversion struct {
 func (h *Handler) Convert(conversions map[string]Conversion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	served := make(map[string]Conversion, len(conversions))
+	served := make(map[string]*Conversion, len(conversions))
 	for path, c := range conversions {
-		if c.left = h.conversions[path].left; c.left == nil {
+		if before := h.conversions[path]; before != nil {
+			c.left = before.left
+		} else {
 			c.left = &chain.LeftBehind{Gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
 		}
-		served[path] = c
+		served[path] = &c
 	}
 	h.conversions = served
 }
 
-// conversion returns the conversion on a path.
-func (h *Handler) conversion(path string) (Conversion, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	c, ok := h.conversions[path]
-	return c, ok
-}
-
 // convert answers one ConversionReview.
-func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, arrived time.Time) {
-	h.Counts().arrived()
-	defer h.Counts().answered()
+func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion, arrived time.Time) {
+	h.Counts().inFlight.Inc()
+	defer h.Counts().inFlight.Dec()
 	r, ended := h.traced(w, r, c.Name)
 	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
@@ -75,7 +69,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, 
 		ended(refused.status)
 		return
 	}
-	h.Counts().converted(c.Name, time.Since(arrived))
+	h.Counts().conversionDuration.WithLabelValues(c.Name).Observe(time.Since(arrived).Seconds())
 	response{status: http.StatusOK, kind: jsonHeader, text: text}.write(w)
 	ended(http.StatusOK)
 }
@@ -155,7 +149,7 @@ func (c *conversionRun) end() {
 
 // converted reads the review, and converts it on a goroutine of its own. After the deadline that goroutine is left
 // behind, as that of a step.
-func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion, due deadline) ([]byte, error) {
+func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c *Conversion, due deadline) ([]byte, error) {
 	if err := checkHeader(w, r); err != nil {
 		return nil, err
 	}
@@ -164,7 +158,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		body.release()
 		return nil, err
 	}
-	h.Counts().received(len(review))
+	h.Counts().requestBytes.Observe(float64(len(review)))
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.converting.acquire(ctx); err != nil {

@@ -56,6 +56,16 @@ func newHook(f chain.HandleFunc) *hook {
 	return h
 }
 
+// handling is the chain of one step that makes its own patch.
+func handling(name string, f chain.HandleFunc) chain.Config {
+	return chain.Config{Steps: []chain.Step{{Name: name, Handle: f}}}
+}
+
+// Handle serves f as a step of its own.
+func (h *hook) Handle(name string, f chain.HandleFunc) {
+	h.Serve(admit.MutatePrefix+name, handling(name, f))
+}
+
 // count sums the series of a metric that have all these label values.
 func (h *hook) count(metric string, values ...string) (total float64) {
 	GinkgoHelper()

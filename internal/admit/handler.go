@@ -3,6 +3,7 @@ package admit
 // This file serves chains of steps over HTTP: it reads a request, runs the chain on it, and writes the answer.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -52,7 +55,7 @@ type Handler struct {
 	mu          sync.RWMutex
 	chains      map[string]*chain.Chain // by path
 	closing     []string                // paths; see ServeAll
-	conversions map[string]Conversion   // by path
+	conversions map[string]*Conversion  // by path
 
 	counting sync.Once
 	counts   *Metrics
@@ -64,11 +67,6 @@ type Handler struct {
 	objects    *semaphore.Weighted // of conversions
 	runner     chain.Runner
 	shadows    *chain.Shadows
-}
-
-// Handle serves one step that makes its own patch, on MutatePrefix+name.
-func (h *Handler) Handle(name string, f chain.HandleFunc) {
-	h.Serve(MutatePrefix+name, chain.Config{Steps: []chain.Step{{Name: name, Handle: f}}})
 }
 
 // Serve serves a chain on a path, and replaces the chain that was there.
@@ -98,11 +96,12 @@ func (h *Handler) chained(path string, c chain.Config) *chain.Chain {
 	return chain.New(path[strings.LastIndexByte(path, '/')+1:], c, h.Counts().steps, h.chains[path])
 }
 
-// chain returns the chain on a path, or nil, and whether the connection is closed after its answers.
-func (h *Handler) chain(path string) (c *chain.Chain, closes bool) {
+// served returns what is served on a path: a chain, or a conversion, or neither. closes reports whether the connection is
+// closed after its answers.
+func (h *Handler) served(path string) (c *chain.Chain, conversion *Conversion, closes bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.chains[path], slices.Contains(h.closing, path)
+	return h.chains[path], h.conversions[path], slices.Contains(h.closing, path)
 }
 
 // ServeHTTP answers one AdmissionReview or ConversionReview.
@@ -110,16 +109,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	h.prepare()
 	h.closeWhenDraining(w)
-	c, closes := h.chain(r.URL.Path)
-	if c == nil {
-		if conversion, ok := h.conversion(r.URL.Path); ok {
-			h.convert(w, r, conversion, arrived) //nolint:contextcheck // the request carries its context
-			return
-		}
+	c, conversion, closes := h.served(r.URL.Path)
+	switch {
+	case conversion != nil:
+		h.convert(w, r, conversion, arrived) //nolint:contextcheck // the request carries its context
+		return
+	case c == nil:
 		h.unknown(w, r)
 		return
-	}
-	if closes {
+	case closes:
 		w.Header().Set("Connection", "close")
 	}
 	r, ended := h.traced(w, r, c.Webhook)
@@ -136,8 +134,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the
 // call's slot and its memory have been released, so a client that does not read its answer delays no other call.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain, arrived time.Time) (response, []chain.Shadow) {
-	h.Counts().arrived()
-	defer h.Counts().answered()
+	h.Counts().inFlight.Inc()
+	defer h.Counts().inFlight.Dec()
 	due := deadline{arrived, requestTimeout(r)}
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
@@ -162,14 +160,14 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain,
 	o := h.runner.Run(ctx, c, &rev.request, wants)
 	resp := h.respond(r, c, rev, o, arrived)
 	resp.offline = body.offline
-	return resp, c.Postponed(ctx, &rev.request, o)
+	return resp, o.Shadows
 }
 
 // Counts returns Metrics, or what it has in place of a nil one.
 func (h *Handler) Counts() *Metrics {
 	h.counting.Do(func() {
 		if h.counts = h.Metrics; h.counts == nil {
-			h.counts = unexposed()
+			h.counts, _ = NewMetrics(nil) // which cannot fail
 		}
 	})
 	return h.counts
@@ -229,7 +227,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 		return nil, b, err
 	}
 	if rev, err = parseReview(text); err == nil {
-		h.Counts().received(len(text))
+		h.Counts().requestBytes.Observe(float64(len(text)))
 	}
 	return rev, b, err
 }
@@ -242,22 +240,48 @@ func busy(err error) error {
 	return refuse(http.StatusInternalServerError, "no slot became free before the deadline: %v", err)
 }
 
-// respond builds the answer from an outcome, and reports it.
+// respond builds the answer from an outcome, and reports the outcome.
 func (h *Handler) respond(r *http.Request, c *chain.Chain, rev *review, o chain.Outcome, arrived time.Time) (resp response) {
-	if o.Err == nil {
-		var err error
-		if resp, err = encodeResponse(rev, o.Response); err != nil {
-			o = c.Unanswerable(err)
-		}
-	}
-	h.runner.Report(r.Context(), c, &rev.request, o, time.Since(arrived))
 	switch {
 	case o.Err == nil:
-		return resp
+		resp = reviewResponse(rev, o.Response)
 	case errors.Is(o.Err, decode.ErrTooLarge):
-		return statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, o.Err.Error())
+		resp = statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, o.Err.Error())
+	default:
+		resp = textResponse(http.StatusInternalServerError, o.Err.Error())
 	}
-	return textResponse(http.StatusInternalServerError, o.Err.Error())
+	h.runner.Report(r.Context(), c, &rev.request, o, time.Since(arrived))
+	return resp
+}
+
+// recorder is a ResponseWriter that records the call. The record gets the ID of the trace.
+type recorder interface{ Trace(id string) }
+
+// traced starts the span of a call. Its parent is the span in the request's headers, if any. ended ends it, with the
+// HTTP status of the answer.
+func (h *Handler) traced(w http.ResponseWriter, r *http.Request, name string) (_ *http.Request, ended func(status int)) {
+	if h.Tracer == nil {
+		return r, untraced
+	}
+	parent := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := h.Tracer.Start(parent, name, trace.WithSpanKind(trace.SpanKindServer))
+	if records, ok := w.(recorder); ok && span.SpanContext().HasTraceID() {
+		records.Trace(span.SpanContext().TraceID().String())
+		span.SetAttributes(attribute.Bool("eirinix.recorded", true))
+	}
+	return r.WithContext(ctx), func(status int) {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+		span.End()
+	}
+}
+
+func untraced(int) {}
+
+// refusedSpan adds to the span of a call why it was refused.
+func (h *Handler) refusedSpan(ctx context.Context, status int, err error) {
+	if h.Tracer != nil && status >= http.StatusInternalServerError {
+		chain.FailSpan(trace.SpanFromContext(ctx), err)
+	}
 }
 
 // closeWhenDraining closes the connection after the answer while the program drains, so that the next call goes to

@@ -4,7 +4,6 @@ package admit
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -53,27 +52,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, r.Err
 }
 
-// unexposed returns metrics that are counted and not exposed.
-func unexposed() *Metrics {
-	m, _ := NewMetrics(nil) // cannot fail without a registerer
-	return m
-}
-
-// arrived adds a request to those in flight, and answered removes it.
-func (m *Metrics) arrived()  { m.inFlight.Inc() }
-func (m *Metrics) answered() { m.inFlight.Dec() }
-
-// received records the size of a request's body.
-func (m *Metrics) received(bytes int) { m.requestBytes.Observe(float64(bytes)) }
-
 // refusedWith counts a request that no webhook sees, by the HTTP status of the answer.
 func (m *Metrics) refusedWith(status int) {
 	m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
-}
-
-// converted records how long a conversion took.
-func (m *Metrics) converted(crd string, took time.Duration) {
-	m.conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
 }
 
 // ConversionMetrics counts the objects of one CustomResourceDefinition.

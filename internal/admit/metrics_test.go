@@ -42,9 +42,9 @@ var _ = Describe("Metrics", func() {
 		m.refusedWith(413)
 		m.refusedWith(503)
 		m.refusedWith(503)
-		m.arrived()
-		m.arrived()
-		m.answered()
+		m.inFlight.Inc()
+		m.inFlight.Inc()
+		m.inFlight.Dec()
 		Expect(shown("eirinix_admission_slots", "eirinix_admission_in_flight_limit")).To(And(
 			ContainSubstring("\neirinix_admission_slots 100\n"), ContainSubstring("\neirinix_admission_in_flight_limit 500\n")))
 		Expect(shown("eirinix_admission_in_flight_requests", "eirinix_admission_refused_requests_total")).To(Equal(`# HELP eirinix_admission_in_flight_requests Admission requests in flight, including those that wait for a slot.
@@ -58,8 +58,8 @@ eirinix_admission_refused_requests_total{code="503"} 2
 	})
 
 	It("measure the sizes of requests", func() {
-		m.received(22 << 10)
-		m.received(12 << 20)
+		m.requestBytes.Observe(22 << 10)
+		m.requestBytes.Observe(12 << 20)
 		Expect(shown("eirinix_admission_request_bytes")).To(HaveSuffix(`
 eirinix_admission_request_bytes_bucket{le="1024"} 0
 eirinix_admission_request_bytes_bucket{le="4096"} 0
@@ -78,8 +78,8 @@ eirinix_admission_request_bytes_count 2
 	It("are shared by the Managers of a program", func() {
 		again, err := NewMetrics(registry)
 		Expect(err).NotTo(HaveOccurred())
-		m.arrived()
-		again.arrived()
+		m.inFlight.Inc()
+		again.inFlight.Inc()
 		Expect(shown()).To(ContainSubstring("eirinix_admission_in_flight_requests 2"))
 	})
 
@@ -102,9 +102,9 @@ eirinix_admission_request_bytes_count 2
 	It("work unregistered, those of a Handler without any as well", func() {
 		before := shown()
 		h, other := &Handler{}, &Handler{}
-		for _, m := range []*Metrics{unexposed(), h.Counts()} {
-			m.arrived()
-			m.received(1)
+		for _, m := range []*Metrics{other.Counts(), h.Counts()} {
+			m.inFlight.Inc()
+			m.requestBytes.Observe(1)
 			m.refusedWith(400)
 		}
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
@@ -114,9 +114,9 @@ eirinix_admission_request_bytes_count 2
 
 	It("cost no memory once they have been counted", func() {
 		Expect(testing.AllocsPerRun(100, func() {
-			m.arrived()
-			m.received(22 << 10)
-			m.answered()
+			m.inFlight.Inc()
+			m.requestBytes.Observe(22 << 10)
+			m.inFlight.Dec()
 		})).To(BeZero())
 	})
 
@@ -134,8 +134,8 @@ func BenchmarkMetrics(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.arrived()
-		m.received(22 << 10)
-		m.answered()
+		m.inFlight.Inc()
+		m.requestBytes.Observe(22 << 10)
+		m.inFlight.Dec()
 	}
 }

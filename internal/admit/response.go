@@ -35,13 +35,13 @@ type response struct {
 	offline bool // there is no connection to set a deadline for
 }
 
-func encodeResponse(rev *review, resp *admissionv1.AdmissionResponse) (response, error) {
+func reviewResponse(rev *review, resp *admissionv1.AdmissionResponse) response {
 	resp.UID = rev.request.UID
-	if text, plain := plainResponse(rev, resp); plain {
-		return response{status: http.StatusOK, kind: jsonHeader, text: text}, nil
+	text, plain := plainResponse(rev, resp)
+	if !plain {
+		text, _ = json.Marshal(responseReview{TypeMeta: rev.typeMeta, Response: resp}) // it holds nothing that can fail
 	}
-	text, err := json.Marshal(responseReview{TypeMeta: rev.typeMeta, Response: resp})
-	return response{status: http.StatusOK, kind: jsonHeader, text: text}, err
+	return response{status: http.StatusOK, kind: jsonHeader, text: text}
 }
 
 // textResponse returns an answer that is not an AdmissionReview.
@@ -52,13 +52,10 @@ func textResponse(status int, message string) response {
 // statusResponse returns an answer in the form of a Status. An API server reads a message from plain text only if the
 // code is 500 or more.
 func statusResponse(status int, reason metav1.StatusReason, message string) response {
-	text, err := json.Marshal(metav1.Status{
+	text, _ := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(status), Reason: reason, Message: message,
-	})
-	if err != nil {
-		return textResponse(status, message)
-	}
+	}) // as above
 	return response{status: status, kind: jsonHeader, text: text}
 }
 

@@ -1,3 +1,6 @@
+// Package chain runs the steps of a webhook entry on one request. It knows no HTTP: a server, an audit and a replay use it
+// alike. New makes a Chain of a Config, Chain.Select returns the steps that want a request, and Runner.Run runs them within
+// the deadline of a context. Shadows run after the answer, and a Player plays one step alone.
 package chain
 
 // This file defines chains of steps, and selects the steps of a chain that want a request.
@@ -68,9 +71,7 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 			s.made = reflect.TypeOf(s.New())
 		}
 		s.metrics.within(cmp.Or(s.Timeout, s.Share))
-		if s.left = before.leftOf(s.Name); s.left == nil {
-			s.left = &lasting{LeftBehind: LeftBehind{Gauge: s.metrics.left}}
-		}
+		s.left = before.leftOf(s)
 		if s.Mode == ModeShadow || s.Choose != nil {
 			s.shadow = c.shadowOf(s)
 		}
@@ -79,16 +80,14 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 	return c
 }
 
-// leftOf returns what is left of a step of the chain, or nil if it has no such step.
-func (c *Chain) leftOf(step string) *lasting {
+// leftOf returns what is left of a step of the chain. It is new if the chain has no such step.
+func (c *Chain) leftOf(s *step) *lasting {
 	if c != nil {
-		for _, s := range c.steps {
-			if s.Name == step {
-				return s.left
-			}
+		if i := slices.IndexFunc(c.steps, func(own *step) bool { return own.Name == s.Name }); i >= 0 {
+			return c.steps[i].left
 		}
 	}
-	return nil
+	return &lasting{LeftBehind: LeftBehind{Gauge: s.metrics.left}}
 }
 
 // Selection holds, by step, whether the step's own rules and selectors match a request as it arrived.
@@ -105,9 +104,9 @@ const (
 	owned                       // its rules match, but it leaves the object alone
 )
 
-// Select returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
-// such a step. If not, no step can want the request later, because none changes the object, and its steps have been
-// counted as skipped. Select calls readUser, which sets the user of the request, if a step's selection depends on it.
+// Select returns the steps that want a request as it arrived, before anything is decoded, for Runner.Run. some reports
+// whether there is such a step. If not, no step can want the request later, because none changes the object, and all
+// count as skipped. Select calls readUser, which sets the user of the request, if a step's selection depends on it.
 func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (wants Selection, some bool) {
 	wants = make(Selection, len(c.steps))
 	var asked *Matcher // the last one that leaves something alone: most have the same policy

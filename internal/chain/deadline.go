@@ -32,14 +32,6 @@ var ErrNoAnswer = errors.New("it ended its goroutine without an answer")
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
-	o := r.await()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o.postponed = r.postponed[:len(r.postponed):len(r.postponed)]
-	return o
-}
-
-func (r *run) await() Outcome {
 	done := make(chan Outcome, 1)
 	go func() {
 		defer r.release()
@@ -235,7 +227,7 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.steps[i].metrics.panicked()
+			r.steps[i].metrics.panics.Inc()
 			err = Panicked(v)
 		}
 	}()

@@ -1,18 +1,23 @@
 package chain
 
-// This file runs steps that make their own patch, and interprets their Responses.
+// This file runs steps that make their own patch, and interprets their Responses. For extensions that handle pods, it
+// returns the pod that a request carries, and makes the patch to a changed pod.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -122,4 +127,171 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 		return nil
 	}
 	return fmt.Errorf("it returned a patch for %s, which carries no object to change", r.request.Operation)
+}
+
+var podType = reflect.TypeFor[*corev1.Pod]()
+
+func newPod() runtime.Object { return &corev1.Pod{} }
+
+// Pods holds the pods of the extensions that are running. An extension returns the change to its pod as a patch.
+// Because Pods made that patch, the changed pod is known without applying it. The zero value is ready for use. It also
+// serves requests that no extension is running on.
+type Pods struct {
+	mu   sync.Mutex
+	runs map[*byte]*podRun // by the first byte of the object in the extension's request
+}
+
+// podRun is one run of an extension on a pod. It is nil for a run on another object.
+type podRun struct {
+	pods *Pods
+	key  *byte
+	raw  []byte
+	last bool // no step follows this one
+
+	mu    sync.Mutex
+	over  bool
+	pod   *corev1.Pod // decoded from raw; the extension gets copies
+	made  patch.Patch // the latest patch
+	after *corev1.Pod // a copy of the pod that the patch leads to, unless last
+}
+
+// begin registers the run of a step on a request, if the request carries a pod.
+func (p *Pods) begin(r *run, i int, req *admission.Request) (*podRun, error) {
+	if p == nil || !carriesPod(req) {
+		return nil, nil
+	}
+	pod, err := r.object.view(podType, newPod)
+	if err != nil {
+		return nil, err
+	}
+	onPod := &podRun{
+		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, pod: pod.(*corev1.Pod),
+		last: i == len(r.steps)-1 && !r.reinvoke,
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.runs == nil {
+		p.runs = map[*byte]*podRun{}
+	}
+	p.runs[onPod.key] = onPod
+	return onPod, nil
+}
+
+// end ends a run, and waits for a patch that is being made. A step that was left behind can still ask for pods and
+// patches. It gets them as if it were not running, and nothing of the call is touched.
+func (r *podRun) end() {
+	if r == nil {
+		return
+	}
+	r.pods.mu.Lock()
+	delete(r.pods.runs, r.key)
+	r.pods.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+}
+
+// find returns the run that a request belongs to, locked, or nil if there is none. An object that the extension has
+// overwritten belongs to no run.
+func (p *Pods) find(req *admission.Request) *podRun {
+	if len(req.Object.Raw) == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	onPod := p.runs[&req.Object.Raw[0]]
+	p.mu.Unlock()
+	if onPod == nil || !carriesPod(req) {
+		return nil
+	}
+	onPod.mu.Lock()
+	if onPod.over || !bytes.Equal(onPod.raw, req.Object.Raw) {
+		onPod.mu.Unlock()
+		return nil
+	}
+	return onPod
+}
+
+// isAnswered reports whether a response holds the patch that Pods made, and returns that patch with its pod. The pod is
+// nil if no step follows. Any later change of the extension to its pod is ignored, as it is after PatchResponseFromRaw.
+func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runtime.Object, ok bool) {
+	if r == nil {
+		return patch.Patch{}, nil, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made.Len() == 0 || len(resp.Patch) > 0 || resp.PatchType == nil ||
+		*resp.PatchType != admissionv1.PatchTypeJSONPatch || !r.made.Is(resp.Patches) {
+		return patch.Patch{}, nil, false
+	}
+	if r.after == nil {
+		return r.made, nil, true
+	}
+	return r.made, r.after, true
+}
+
+// Pod returns the pod that a request carries, or nil if it carries none. The pod belongs to the caller. A DELETE has
+// only an old object, and an extension can be registered for other kinds than pods.
+func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
+	if onPod := p.find(&req); onPod != nil {
+		defer onPod.mu.Unlock()
+		return copiedPod(onPod.pod), nil
+	}
+	if !carriesPod(&req) {
+		return nil, nil
+	}
+	pod := &corev1.Pod{}
+	if err := decode.Into(req.Object.Raw, pod); err != nil {
+		return nil, fmt.Errorf("the request's object is not a pod: %w", err)
+	}
+	return pod, nil
+}
+
+func copiedPod(pod *corev1.Pod) *corev1.Pod { return sharing(pod, (*corev1.Pod).DeepCopy) }
+
+func carriesPod(req *admission.Request) bool {
+	return !absent(req.Object.Raw) && (req.Kind.Kind == "" || req.Kind.Group == "" && req.Kind.Kind == "Pod")
+}
+
+// Patch returns the response to a request: the difference between the pod that it carries and pod. It does not keep
+// pod.
+func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response {
+	if pod == nil {
+		return unpatched("the pod is nil; check for that first, a request may carry none")
+	}
+	if onPod := p.find(&req); onPod != nil {
+		defer onPod.mu.Unlock()
+		made, err := patch.Compare(onPod.raw, onPod.pod, pod)
+		if err != nil {
+			return unpatched("%w", err)
+		}
+		if onPod.made, onPod.after = made, nil; !onPod.last {
+			onPod.after = copiedPod(pod)
+		}
+		return patchedBy(made)
+	}
+	before, err := p.Pod(req)
+	if err != nil {
+		return unpatched("%w", err)
+	}
+	if before == nil {
+		return unpatched("the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind)
+	}
+	made, err := patch.Compare(req.Object.Raw, before, pod)
+	if err != nil {
+		return unpatched("%w", err)
+	}
+	return patchedBy(made)
+}
+
+func unpatched(format string, args ...any) admission.Response {
+	return admission.Errored(codeInternalError, fmt.Errorf("eirinix: PatchFromPod: "+format, args...))
+}
+
+func patchedBy(made patch.Patch) admission.Response {
+	resp := admission.Allowed("")
+	if made.Len() > 0 {
+		jsonPatch := admissionv1.PatchTypeJSONPatch
+		resp.Patches, resp.PatchType = made.Operations(), &jsonPatch
+	}
+	return resp
 }

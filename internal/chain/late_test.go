@@ -140,7 +140,7 @@ func TestShadowsGiveWayToCalls(t *testing.T) {
 		add := func(text []byte, n int) {
 			for range n {
 				req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: text}}
-				shadows.Add(c.Postponed(t.Context(), req, Outcome{postponed: []int{0}}))
+				shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{0}))
 			}
 		}
 		small, large := manyContainers(1), manyContainers(2000)
@@ -199,11 +199,11 @@ func TestAShadowWhoseTypeHangsInDecodingKeepsNoOtherOneWaiting(t *testing.T) {
 		hangs := Step{Name: "hangs", New: func() runtime.Object { return &hangingPod{&corev1.Pod{}, until} }, Mode: ModeShadow, Run: quick.Run}
 		c := New("a", Config{Steps: []Step{hangs, quick}, Validating: true}, m, nil)
 		req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(1)}}
-		shadows.Add(c.Postponed(t.Context(), req, Outcome{postponed: []int{0}}))
+		shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{0}))
 		time.Sleep(quiet)
 		synctest.Wait()
 		for n := range mostShadows {
-			shadows.Add(c.Postponed(t.Context(), req, Outcome{postponed: []int{1}}))
+			shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{1}))
 			time.Sleep(longestTurn / mostShadows)
 			if n == 0 {
 				g.Expect(runs.Load()).To(BeZero(), "the turn is taken")

@@ -1,10 +1,12 @@
 package chain
 
-// This file makes the loggers of calls. They compute their values only when a line is logged.
+// This file reports the outcomes of calls, and makes their loggers. They compute their values only when a line is logged.
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -52,6 +54,25 @@ func (s *lazySink) WithValues(keysAndValues ...any) logr.LogSink {
 
 func (s *lazySink) WithName(name string) logr.LogSink {
 	return s.LogSink.WithValues(s.values()...).WithName(name)
+}
+
+// Report logs, counts and traces the outcome of a call, whose answer took so long.
+func (x *Runner) Report(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, o Outcome, took time.Duration) {
+	x.describe(ctx, req, o)
+	if o.Err != nil {
+		c.metrics.answered(took, 0, 0, x.exemplar(ctx))
+		c.logFailure(c.logger(x.Logger(ctx), req), o.Err, "step failed; failurePolicy decides",
+			"user", brief(req.UserInfo.Username), "took", took.String())
+		return
+	}
+	resp := o.Response
+	c.metrics.answered(took, o.operations, len(resp.Patch), x.exemplar(ctx))
+	if !resp.Allowed {
+		c.sampled(c.blaming(c.logger(x.Logger(ctx), req), o.deniedBy), o.deniedBy, resp.Result.Message).Info("denied",
+			"user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
+	} else if x.Log.V(1).Enabled() {
+		c.logger(x.Logger(ctx), req).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
+	}
 }
 
 // logger returns a logger that adds the request to every line, and the step if the webhook has only one.

@@ -305,8 +305,7 @@ var ownersOf = map[metav1.GroupResource][]string{
 // controller among its owners. Call Leave before the Matcher is used.
 func (m *Matcher) Leave(all bool) { m.leavesMade, m.leavesOwned = true, all }
 
-// leaves reports whether the object of a request, as it arrived, must be left alone. It calls readUser before it looks at
-// the user.
+// leaves reports whether the object of a request must be left alone. It calls readUser before it looks at the user.
 func (m *Matcher) leaves(req *admissionv1.AdmissionRequest, readUser func()) bool {
 	if m == nil || !m.leavesMade {
 		return false

@@ -175,6 +175,3 @@ func (s *stepMetrics) within(timeout time.Duration) {
 		s.webhook.all.timeout.WithLabelValues(s.webhook.name, s.name).Set(timeout.Seconds())
 	}
 }
-
-// panicked counts a panic. The decision is counted in addition.
-func (s *stepMetrics) panicked() { s.panics.Inc() }

@@ -135,7 +135,7 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 		pods := m.webhook("pods")
 		pods.answered(time.Millisecond, 2, 150, nil)
 		pods.answered(time.Millisecond, 1, 50, nil)
-		volumes.panicked()
+		volumes.panics.Inc()
 		pods.step("quiet")
 		Expect(shown("eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total", "eirinix_admission_patch_operations_total")).To(Equal(`# HELP eirinix_admission_panics_total Panics of steps.
 # TYPE eirinix_admission_panics_total counter
@@ -181,7 +181,7 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 		before, w := shown(), unexposed().webhook("pods")
 		w.answered(1, 1, 1, nil)
 		w.step("volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
-		w.step("volumes").panicked()
+		w.step("volumes").panics.Inc()
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
 	})
 

@@ -61,24 +61,20 @@ func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Ve
 	ctx, cancel := context.WithTimeout(ctx, p.chain.steps[0].Timeout)
 	defer cancel()
 	o := p.runner.Run(ctx, p.chain, req, Selection{wantKind | wantObject})
-	if o.Err != nil {
-		return failedVerdict(o.Err)
-	}
-	if !o.Response.Allowed {
-		return Verdict{Denied: o.Response.Result}
-	}
-	return Verdict{Patch: o.Response.Patch}
-}
-
-func failedVerdict(err error) Verdict {
-	v := Verdict{Err: err}
-	if failed, ok := errors.AsType[*stepError](err); ok {
+	v := Verdict{Err: o.Err, Unreadable: errors.Is(o.Err, errUnreadable)}
+	if failed, ok := errors.AsType[*stepError](o.Err); ok {
 		v.Err = failed.err // the caller knows the step
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
+	if p, ok := errors.AsType[*panicError](o.Err); ok {
 		v.Panic, v.Stack = p.value, p.stack
 	}
-	v.Unreadable = errors.Is(err, errUnreadable)
+	switch {
+	case o.Err != nil:
+	case o.Response.Allowed:
+		v.Patch = o.Response.Patch
+	default:
+		v.Denied = o.Response.Result
+	}
 	return v
 }
 

@@ -14,11 +14,22 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
+
+// A Runner runs chains. Set its fields before use; it is then safe for concurrent use.
+type Runner struct {
+	Log     logr.Logger  // the zero Logger discards
+	Tracer  trace.Tracer // nil traces nothing
+	Objects *Budget      // of the objects of all runs
+}
 
 // run is one request's pass through a chain. The fields above mu belong to the goroutine that runs the steps, even
 // after the deadline, when nothing waits for it.
@@ -40,8 +51,9 @@ type run struct {
 	warnings  []string
 	audit     map[string]string
 	budget    *Budget
-	turn      sync.Locker // held but while a step runs; nil if the calls do not take turns
-	trace     *tracing    // nil if nothing traces
+	turn      sync.Locker       // held but while a step runs; nil if the calls do not take turns
+	trace     *tracing          // nil if nothing traces
+	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
 	mu        sync.Mutex
 	postponed []int       // the steps that run after the answer
@@ -58,9 +70,9 @@ type run struct {
 type Outcome struct {
 	Response   *admissionv1.AdmissionResponse // without the UID; nil after a failure
 	Err        error
-	operations int    // number in the response's patch
-	deniedBy   string // the steps that denied
-	postponed  []int  // the steps for after the answer
+	Shadows    []Shadow // the runs for after the answer
+	operations int      // number in the response's patch
+	deniedBy   string   // the steps that denied
 }
 
 // undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
@@ -70,17 +82,30 @@ type undecided struct {
 	took        time.Duration
 }
 
+// Run runs the steps that want a request, and returns their outcome, or an error when ctx ends before. The objects of the
+// request must not change afterwards, because a step that ignores its deadline can still read them.
+func (x *Runner) Run(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, wants Selection) Outcome {
+	r := x.newRun(ctx, c, req, wants)
+	o := r.wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.postponed) > 0 {
+		o.Shadows = c.shadowsOf(ctx, req, o.Response, r.postponed)
+	}
+	return o
+}
+
 // newRun returns the run of a chain on a request, for the steps that want it.
 func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, wants Selection) *run {
 	log, b := c.logger(x.Logger(ctx), req), x.Objects
 	ctx = logf.IntoContext(ctx, log)
 	r := &run{
-		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between,
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between, exemplar: x.exemplar(ctx),
 		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
 		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
 	if x.Tracer != nil {
-		r.trace = &tracing{tracer: x.Tracer, request: req, exemplar: x.exemplar(ctx), spans: make([]stepSpan, len(c.steps))}
+		r.trace = &tracing{tracer: x.Tracer, request: req, spans: make([]stepSpan, len(c.steps))}
 	}
 	return r
 }
@@ -100,7 +125,8 @@ func (r *run) outcome() Outcome {
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.warnings, AuditAnnotations: r.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
-		return Outcome{Response: resp, deniedBy: deniers(denials)}
+		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
+		return Outcome{Response: resp, deniedBy: by}
 	}
 	if err = r.blame(func() (err error) { resp.Patch, err = r.object.patch(); return err }); err != nil {
 		return Outcome{Err: err}
@@ -155,14 +181,6 @@ func (r *run) runSteps() (denials []stepDenial, err error) {
 		return denials, nil
 	}
 	return nil, err
-}
-
-func deniers(denials []stepDenial) string {
-	names := make([]string, 0, len(denials))
-	for _, d := range denials {
-		names = append(names, d.step)
-	}
-	return strings.Join(names, ", ")
 }
 
 // mode returns the mode of a step for the request. A step that cannot be due has its own.
@@ -319,7 +337,7 @@ func (r *run) failed(i int, of result) error {
 // starts on an object without pending changes. A step that needs another view needs the JSON.
 func (r *run) sharesBatch(i int) bool {
 	s := r.steps[i]
-	return s.Mutates && !s.Ignore && r.object.isOf(r.steps[i].made)
+	return s.Mutates && !s.Ignore && r.object.isOf(s.made)
 }
 
 // flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
@@ -332,10 +350,11 @@ func (r *run) blame(do func() error) error {
 	if err == nil {
 		return nil
 	}
-	names := r.batch()
+	var names []string
 	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
 		failed := u.batch == r.object.batch()
 		if failed {
+			names = append(names, r.steps[u.step].Name)
 			r.decided(u.step, result{decision: decisionFailed, took: u.took, err: err})
 		}
 		return failed
@@ -344,16 +363,6 @@ func (r *run) blame(do func() error) error {
 		return &stepError{step: names[0], err: err}
 	}
 	return &batchError{steps: names, err: err}
-}
-
-// batch returns the names of the steps whose changes have not been flushed yet.
-func (r *run) batch() (names []string) {
-	for _, u := range r.undecided {
-		if u.batch == r.object.batch() {
-			names = append(names, r.steps[u.step].Name)
-		}
-	}
-	return names
 }
 
 // result is the decision on a run of a step, for the metrics and for the step's span.
@@ -368,7 +377,7 @@ type result struct {
 // decided counts and traces the result of a step.
 func (r *run) decided(i int, of result) {
 	r.trace.end(i, of)
-	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.trace.labels())
+	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.exemplar)
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.

@@ -76,16 +76,13 @@ type Shadow struct {
 
 func (s *Shadow) drop() { s.chain.steps[0].metrics.decided(s.call.request, decisionDropped, 0, nil) }
 
-// Postponed returns the runs for after the answer to a request, which must not change any more.
-func (c *Chain) Postponed(ctx context.Context, req *admissionv1.AdmissionRequest, o Outcome) (all []Shadow) {
-	if len(o.postponed) == 0 {
-		return nil
-	}
+// shadowsOf returns the runs of steps for after the answer, with a response or without one.
+func (c *Chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest, resp *admissionv1.AdmissionResponse, steps []int) (all []Shadow) {
 	call := &answered{request: req, trace: trace.SpanContextFromContext(ctx)}
-	if o.Response != nil {
-		call.patch = o.Response.Patch
+	if resp != nil {
+		call.patch = resp.Patch
 	}
-	for _, i := range o.postponed {
+	for _, i := range steps {
 		all = append(all, Shadow{c.steps[i].shadow, call})
 	}
 	return all

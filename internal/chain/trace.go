@@ -64,22 +64,34 @@ func (x *Runner) describe(ctx context.Context, req *admissionv1.AdmissionRequest
 	if x.Tracer == nil {
 		return
 	}
-	span := trace.SpanFromContext(ctx)
+	span, of := trace.SpanFromContext(ctx), result{decision: decisionAllowed, err: o.Err}
 	if !span.IsRecording() {
 		return
 	}
 	span.SetAttributes(aboutRequest(req)...)
 	switch {
 	case o.Err != nil:
-		span.SetAttributes(keyDecision.String(decisionLabels[decisionFailed]))
-		FailSpan(span, o.Err)
+		of.decision = decisionFailed
 	case !o.Response.Allowed:
-		span.SetAttributes(keyDecision.String(decisionLabels[decisionDenied]), keyReason.String(brief(o.Response.Result.Message)))
+		of.decision, of.reason = decisionDenied, o.Response.Result.Message
 	case len(o.Response.Patch) > 0:
-		span.SetAttributes(keyDecision.String(decisionLabels[decisionPatched]),
-			keyPatchBytes.Int(len(o.Response.Patch)), keyOperations.Int(o.operations))
-	default:
-		span.SetAttributes(keyDecision.String(decisionLabels[decisionAllowed]))
+		of.decision = decisionPatched
+		span.SetAttributes(keyPatchBytes.Int(len(o.Response.Patch)), keyOperations.Int(o.operations))
+	}
+	of.describe(span)
+}
+
+// describe adds a result to a span.
+func (of result) describe(span trace.Span) {
+	span.SetAttributes(keyDecision.String(decisionLabels[of.decision]))
+	if of.mode != ModeDeny {
+		span.SetAttributes(keyMode.String(of.mode.String()))
+	}
+	if of.reason != "" {
+		span.SetAttributes(keyReason.String(brief(of.reason)))
+	}
+	if of.err != nil {
+		FailSpan(span, of.err)
 	}
 }
 
@@ -114,10 +126,9 @@ func FailSpan(span trace.Span, err error) {
 
 // tracing makes the spans of a run's steps. A nil tracing makes none.
 type tracing struct {
-	tracer   trace.Tracer
-	request  *admissionv1.AdmissionRequest
-	exemplar prometheus.Labels // of the call; nil if it is not sampled
-	spans    []stepSpan        // by step
+	tracer  trace.Tracer
+	request *admissionv1.AdmissionRequest
+	spans   []stepSpan // by step
 }
 
 // stepSpan is the span of a run of a step. Its end can be known before its decision is.
@@ -154,27 +165,10 @@ func (t *tracing) end(i int, of result) {
 	}
 	span := t.spans[i]
 	t.spans[i] = stepSpan{}
-	span.SetAttributes(keyDecision.String(decisionLabels[of.decision]))
-	if of.mode != ModeDeny {
-		span.SetAttributes(keyMode.String(of.mode.String()))
-	}
-	if of.reason != "" {
-		span.SetAttributes(keyReason.String(brief(of.reason)))
-	}
-	if of.err != nil {
-		FailSpan(span, of.err)
-	}
+	of.describe(span)
 	if span.returned.IsZero() {
 		span.End()
 	} else {
 		span.End(trace.WithTimestamp(span.returned))
 	}
-}
-
-// labels returns the labels that lead from a duration to the trace of the call, or nil.
-func (t *tracing) labels() prometheus.Labels {
-	if t == nil {
-		return nil
-	}
-	return t.exemplar
 }

@@ -25,7 +25,6 @@ var _ = Describe("Without a Tracer", func() {
 			r.trace.begin(ctx, 0, "volumes")
 			r.trace.returned(0)
 			r.trace.end(0, result{decision: decisionFailed, err: ErrNoAnswer})
-			r.trace.labels()
 			x.describe(ctx, r.request, o)
 			x.exemplar(ctx)
 			x.Report(ctx, c, r.request, o, time.Second)

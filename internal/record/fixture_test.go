@@ -39,11 +39,16 @@ type world struct {
 	budget int64 // at the beginning
 }
 
+// handling is the chain of the step "volumes".
+func handling(f chain.HandleFunc) chain.Config {
+	return chain.Config{Steps: []chain.Step{{Name: "volumes", Handle: f}}}
+}
+
 // newWorld serves f as the step "volumes", and records it as the options say.
 func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
 	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
-	w.handler.Handle("volumes", f)
+	w.handler.Serve(path, handling(f))
 	o := record.Options{Dir: w.dir, Log: funcr.NewJSON(w.logs.add, funcr.Options{})}
 	for _, c := range change {
 		c(&o)
