@@ -77,10 +77,10 @@ func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 			call.Audit("would-"+would, s.Name+": "+what)
 		}
 	}
-	warned := len(r.warnings)
-	r.addFeedback(s, call)
+	warned := len(r.feedback.warnings)
+	r.feedback.add(s.Name, call)
 	if mode == ModeAudit {
-		r.warnings = r.warnings[:warned]
+		r.feedback.warnings = r.feedback.warnings[:warned]
 	}
 }
 

@@ -48,8 +48,7 @@ type run struct {
 	shared    shared
 	attempts  int     // number of runs of steps
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
-	warnings  []string
-	audit     map[string]string
+	feedback  feedback
 	budget    *Budget
 	turn      sync.Locker       // held but while a step runs; nil if the calls do not take turns
 	trace     *tracing          // nil if nothing traces
@@ -122,7 +121,7 @@ func (r *run) outcome() Outcome {
 		// API server then show the requests that were admitted without this webhook.
 		return Outcome{Err: r.ignored[0]}
 	}
-	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.warnings, AuditAnnotations: r.audit}
+	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.feedback.warnings, AuditAnnotations: r.feedback.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
 		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
@@ -255,7 +254,9 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	if mode != ModeDeny {
 		return nil, r.watch(i, mode)
 	}
-	if !r.sharesBatch(i) {
+	// A step that may have to be undone starts on an object without pending changes. One that needs another view than the
+	// steps before it needs the JSON.
+	if !s.Mutates || s.Ignore || !r.object.isOf(s.made) {
 		if err := r.flush(); err != nil {
 			return nil, err
 		}
@@ -271,7 +272,7 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	}
 	took := time.Since(r.began)
 	if err == nil {
-		r.addFeedback(s, call)
+		r.feedback.add(s.Name, call)
 		switch {
 		case s.Mutates:
 			r.undecided = append(r.undecided, undecided{i, batch, took})
@@ -286,7 +287,7 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 		return nil, nil
 	}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.addFeedback(s, call)
+		r.feedback.add(s.Name, call)
 		r.decided(i, result{decision: decisionDenied, took: took, reason: d.status.Message})
 		return d, nil
 	}
@@ -331,13 +332,6 @@ func (r *run) failed(i int, of result) error {
 	r.logFailure(r.log, failure, "step failed; its failurePolicy is Ignore, so its changes are undone",
 		"took", of.took.String())
 	return nil
-}
-
-// sharesBatch reports whether a step changes the same view as the steps before it. A step that may have to be undone
-// starts on an object without pending changes. A step that needs another view needs the JSON.
-func (r *run) sharesBatch(i int) bool {
-	s := r.steps[i]
-	return s.Mutates && !s.Ignore && r.object.isOf(s.made)
 }
 
 // flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
@@ -435,18 +429,23 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	return obj, nil
 }
 
-// addFeedback adds a step's warnings and audit annotations to the answer's. If another step has used a key, the key is
-// prefixed with the step's name.
-func (r *run) addFeedback(s *step, call *Call) {
+// feedback holds the warnings and audit annotations of the answer.
+type feedback struct {
+	warnings []string
+	audit    map[string]string
+}
+
+// add adds those of a step. If another step has used a key, the key is prefixed with the step's name.
+func (f *feedback) add(step string, call *Call) {
 	warnings, audit := call.feedback()
-	r.warnings = append(r.warnings, warnings...)
+	f.warnings = append(f.warnings, warnings...)
 	for key, value := range audit {
-		if r.audit == nil {
-			r.audit = map[string]string{}
+		if f.audit == nil {
+			f.audit = map[string]string{}
 		}
-		if _, taken := r.audit[key]; taken {
-			key = s.Name + "." + key
+		if _, taken := f.audit[key]; taken {
+			key = step + "." + key
 		}
-		r.audit[key] = value
+		f.audit[key] = value
 	}
 }
