@@ -284,7 +284,7 @@ var _ = Describe("Shadows", func() {
 			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "chain.(*Shadows).work")
 		}).WithTimeout(time.Minute).Should(BeFalse())
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
-		Expect(decided(h, "waits", "dropped")()).To(Equal(6.0))
+		Eventually(decided(h, "waits", "dropped")).Should(Equal(6.0))
 		h.Handler.Stop()
 	})
 
