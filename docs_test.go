@@ -72,6 +72,8 @@ var _ = Describe("The documentation", func() {
 		Expect(err).NotTo(HaveOccurred())
 		admission, err := os.ReadFile("internal/admit/metrics.go")
 		Expect(err).NotTo(HaveOccurred())
+		steps, err := os.ReadFile("internal/chain/metrics.go")
+		Expect(err).NotTo(HaveOccurred())
 		report, err := os.ReadFile("internal/controller/report.go")
 		Expect(err).NotTo(HaveOccurred())
 		audit, err := os.ReadFile("internal/audit/metrics.go")
@@ -79,7 +81,7 @@ var _ = Describe("The documentation", func() {
 		reads, err := os.ReadFile("internal/reads/metrics.go")
 		Expect(err).NotTo(HaveOccurred())
 		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(page), -1)
-		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|read|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report)+string(audit)+string(reads), -1)
+		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|read|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(steps)+string(report)+string(audit)+string(reads), -1)
 		Expect(made).NotTo(BeEmpty())
 		name := func(m []string) string { return m[1] }
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))

@@ -59,7 +59,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -147,7 +147,7 @@ type ExtensionManager struct {
 	program  atomic.Pointer[program]  // nil until steps are served
 	isTapped atomic.Bool              // a Tap was requested and has not been released
 	tap      atomic.Pointer[seam.Tap] // nil while there is none
-	pods     admit.Pods               // the pods that extensions are working on
+	pods     chain.Pods               // the pods that extensions are working on
 }
 
 // setup is what a program has given to its Manager. The slices only grow, so a copy does not change.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
@@ -151,23 +152,23 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		return nil, prefixed(err)
 	}
 	handler := &admit.Handler{MaxBytes: cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
-	for path, chain := range chains {
-		for i := range chain.Steps {
-			step := &chain.Steps[i]
-			if step.Mode == admit.ModeShadow {
-				step.Mode = admit.ModeAudit
+	for path, entry := range chains {
+		for i := range entry.Steps {
+			step := &entry.Steps[i]
+			if step.Mode == chain.ModeShadow {
+				step.Mode = chain.ModeAudit
 			}
 			if choose := step.Choose; choose != nil {
-				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (chain.Mode, error) {
 					mode, err := choose(ctx, req)
-					return min(mode, admit.ModeAudit), err // and not ModeShadow, which is the greatest
+					return min(mode, chain.ModeAudit), err // and not ModeShadow, which is the greatest
 				}
 			}
 			if o.Observe != nil {
 				observe(step, o.Observe)
 			}
 		}
-		handler.Serve(path, chain)
+		handler.Serve(path, entry)
 	}
 	m.serveConversions(handler, s.conversions, offlineKeys(), nil)
 	offline := &Offline{Handler: m.tapped(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper, Reads: map[string][]Read{}}
@@ -232,7 +233,7 @@ func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry)
 }
 
 // observe makes begin and the function that it returns run around every call of the step.
-func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
+func observe(s *chain.Step, begin func(context.Context, string) func(StepEnd)) {
 	watched := func(ctx context.Context, run func() StepEnd) {
 		ended := begin(ctx, s.Name)
 		end := StepEnd{Err: errGoexit}
@@ -255,7 +256,7 @@ func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
 		}
 	}
 	if run := s.Run; run != nil {
-		s.Run = func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) (err error) {
+		s.Run = func(ctx context.Context, c *chain.Call, oldObj, newObj runtime.Object) (err error) {
 			watched(ctx, func() StepEnd {
 				err = run(ctx, c, oldObj, newObj)
 				return StepEnd{Err: err}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // rawPod holds members that today's Go types know, and others.
@@ -31,7 +31,7 @@ var _ = Describe("PatchFromPod", func() {
 	patched := func(raw string, change func(*corev1.Pod)) (admission.Response, []string) {
 		GinkgoHelper()
 		req := podRequest(raw)
-		p, err := new(admit.Pods).Pod(req)
+		p, err := new(chain.Pods).Pod(req)
 		Expect(err).NotTo(HaveOccurred())
 		p = p.DeepCopy()
 		change(p)
@@ -113,7 +113,7 @@ var _ = Describe("The pod that an extension gets", func() {
 	DescribeTable("is nil when", func(change func(*admission.Request)) {
 		req := podRequest(rawPod)
 		change(&req)
-		Expect(new(admit.Pods).Pod(req)).To(BeNil())
+		Expect(new(chain.Pods).Pod(req)).To(BeNil())
 	},
 		Entry("there is no object", func(r *admission.Request) { r.Object.Raw = nil }),
 		Entry("the object is null", func(r *admission.Request) { r.Object.Raw = []byte("null") }),
@@ -122,6 +122,6 @@ var _ = Describe("The pod that an extension gets", func() {
 	)
 
 	It("is decoded with regard to case, as the API server does", func() {
-		Expect(new(admit.Pods).Pod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
+		Expect(new(chain.Pods).Pod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
 	})
 })

@@ -89,7 +89,7 @@ const (
 
 	chains    = "internal/admit/chain_test.go"
 	malformed = "internal/admit/malformed_test.go"
-	budget    = "internal/admit/budget_test.go"
+	budget    = "internal/chain/memory_test.go"
 	grouping  = "internal/webhookconf/group_test.go"
 	audits    = "internal/audit/audit_test.go"
 	exits     = "audit/audit_test.go"
@@ -142,7 +142,7 @@ var promises = map[string][]promise{
 		{"| a call |", grouping, "5 s for all that name none, together"},
 		{"mutating steps with Ignore", "internal/webhookconf/check_test.go", "to 30 s together"},
 		{"While 100 of its runs hang", "internal/admit/deadline_test.go", "is begun no more when many of its runs still hang, and counted"},
-		{"While 100 of its runs hang", "internal/admit/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
+		{"While 100 of its runs hang", "internal/chain/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
 		{"| a request |", malformed, "too large, by its own word"},
 		{"can arrive as 12 MB", "", "a fact about the API server, and the reason for the bound"},
 		{"A larger one is refused with 413", malformed, "too large, by its own word"},
@@ -154,7 +154,7 @@ var promises = map[string][]promise{
 		{"share 64 MiB with other calls", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
 		{"32 MiB while they are decoded", budget, "TestAStepThatTakesItsTimeDoesNotDelayTheDecodingOfOthers"},
 		{"Old objects share 48 MiB", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
-		{"counts in none of these", "internal/admit/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
+		{"counts in none of these", "internal/chain/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
 		{"| the rest of a review |", malformed, "is refused for the size of its other members"},
 		{"| an answer |", malformed, "bounds the time to read and to answer"},
 		{"| a header, connections |", "internal/serving/connections_test.go", "64 KiB are not"},

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
@@ -116,7 +116,7 @@ type stepReads struct {
 }
 
 // from makes a step read from there in a call.
-func (s *stepReads) from(ctx context.Context, step string, c *admit.Call, from reading) {
+func (s *stepReads) from(ctx context.Context, step string, c *chain.Call, from reading) {
 	reads.Begin(ctx, step)
 	type taken struct {
 		snapshot *reads.Snapshot

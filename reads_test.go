@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
@@ -242,7 +243,7 @@ var _ = Describe("A step whose Reads cannot be listed", func() {
 		Expect(chains[path].Steps).To(HaveLen(1))
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		call := &admit.Call{Request: &admissionv1.AdmissionRequest{Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Operation: admissionv1.Create}}
+		call := &chain.Call{Request: &admissionv1.AdmissionRequest{Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Operation: admissionv1.Create}}
 		Expect(chains[path].Steps[0].Run(ctx, call, nil, &corev1.Pod{})).To(MatchError("Secret have not been listed yet"))
 	})
 })

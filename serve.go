@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
@@ -241,12 +242,10 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 	if err != nil {
 		return err
 	}
-	for _, prefix := range []string{admit.MutatePrefix, admit.ValidatePrefix} {
-		chains[prefix+diagnose.CanaryName] = admit.Chain{Validating: prefix == admit.ValidatePrefix, Close: true, Steps: []admit.Step{{
-			Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary,
-		}}}
-	}
-	handler.ServeAll(chains)
+	canary := []chain.Step{{Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary}}
+	mutating, validating := admit.MutatePrefix+diagnose.CanaryName, admit.ValidatePrefix+diagnose.CanaryName
+	chains[mutating], chains[validating] = chain.Config{Steps: canary}, chain.Config{Steps: canary, Validating: true}
+	handler.ServeAll(chains, mutating, validating)
 	m.serveConversions(handler, steps.conversions, p.keys, routes)
 	return nil
 }

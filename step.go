@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/stepname"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -31,7 +31,7 @@ type Call struct {
 	admission.Request
 	Manager Manager
 
-	feedback *admit.Call // collects warnings and audit annotations
+	feedback *chain.Call // collects warnings and audit annotations
 	reads    stepReads
 }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
@@ -251,7 +252,7 @@ func (m *ExtensionManager) registration(steps resolved, options webhookconf.Opti
 // version serves those of its steps that this version has too. The path of a later version is not served while one of
 // its steps is missing here, so that the API server tries another replica. A step that waits fails, so that its
 // failurePolicy decides. Without modes, those of the definitions apply.
-func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes, from reading) (map[string]admit.Chain, error) {
+func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes, from reading) (map[string]chain.Config, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	steps := slices.Concat(r.steps, r.unread, r.unserved)
@@ -265,9 +266,9 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 			keys[path] = slices.Concat(own, route.Steps)
 		}
 	}
-	chains := map[string]admit.Chain{}
+	chains := map[string]chain.Config{}
 	for path, of := range keys {
-		chain := admit.Chain{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
+		entry := chain.Config{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
 		for _, s := range steps {
 			if !s.at(path) || !slices.ContainsFunc(of, s.registered.Is) {
 				continue
@@ -283,14 +284,14 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 				}
 			}
 			if in != nil && in.Needed(s.definition.name) {
-				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (chain.Mode, error) {
 					return in.Choose(ctx, s.definition.name, req)
 				}
 			}
-			chain.Steps = append(chain.Steps, step)
-			chain.Reinvoke = chain.Reinvoke || s.registered.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
+			entry.Steps = append(entry.Steps, step)
+			entry.Reinvoke = entry.Reinvoke || s.registered.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
 		}
-		chains[path] = chain
+		chains[path] = entry
 	}
 	return chains, nil
 }
@@ -301,15 +302,15 @@ func (s resolvedStep) at(path string) bool {
 }
 
 // servedStep returns the handler of a step, which reads from there. The caller holds mu.
-func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step, from reading) (admit.Step, error) {
-	matcher, err := admit.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
+func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step, from reading) (chain.Step, error) {
+	matcher, err := chain.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {
-		return admit.Step{}, fmt.Errorf("step %q: %w", d.name, err)
+		return chain.Step{}, fmt.Errorf("step %q: %w", d.name, err)
 	}
 	if !registered.Validating && registered.Owned != OwnedSee {
 		matcher.Leave(registered.Owned == OwnedSkip)
 	}
-	step := admit.Step{
+	step := chain.Step{
 		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,
 		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Shadow: registered.Shadow, Mode: servedModes[registered.Mode],
 	}
@@ -318,7 +319,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 		return step, nil
 	}
 	step.New, step.Mutates = d.newObject, !d.validating
-	step.Run = func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) error {
+	step.Run = func(ctx context.Context, c *chain.Call, oldObj, newObj runtime.Object) error {
 		sent, expected := c.Request.Kind, registered.Kind
 		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
 			return fmt.Errorf("the API server sent a %s of %s/%s, but this step is about %s", sent.Kind, sent.Group, sent.Version, expected)
@@ -336,10 +337,10 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	return step, nil
 }
 
-var servedModes = map[Mode]admit.Mode{ModeDeny: admit.ModeDeny, ModeWarn: admit.ModeWarn, ModeAudit: admit.ModeAudit, ModeShadow: admit.ModeShadow}
+var servedModes = map[Mode]chain.Mode{ModeDeny: chain.ModeDeny, ModeWarn: chain.ModeWarn, ModeAudit: chain.ModeAudit, ModeShadow: chain.ModeShadow}
 
 // classic adapts an Extension to the request path.
-func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
+func (m *ExtensionManager) classic(e Extension) chain.HandleFunc {
 	return func(ctx context.Context, req admission.Request) admission.Response {
 		pod, err := m.pods.Pod(req)
 		if err != nil {

@@ -16,14 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // ours is the library's request path, as the Manager builds it for Mutation[*corev1.Pod] values that share one webhook
 // entry. Here it is built without a Manager.
 func ours(s spec) (http.Handler, error) {
-	return served(s, func(step step, served *admit.Step) {
+	return served(s, func(step step, served *chain.Step) {
 		served.New = func() runtime.Object { return &corev1.Pod{} }
-		served.Mutates, served.Run = true, func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+		served.Mutates, served.Run = true, func(_ context.Context, _ *chain.Call, _, obj runtime.Object) error {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
 				return fmt.Errorf("got a %T", obj)
@@ -36,8 +37,8 @@ func ours(s spec) (http.Handler, error) {
 
 // oursExtension is the request path for classic Extensions, which change a copy of the pod and return PatchFromPod.
 func oursExtension(s spec) (http.Handler, error) {
-	pods := &admit.Pods{}
-	return served(s, func(step step, served *admit.Step) {
+	pods := &chain.Pods{}
+	return served(s, func(step step, served *chain.Step) {
 		served.Pods = pods
 		served.Handle = func(_ context.Context, req admission.Request) admission.Response {
 			pod, err := pods.Pod(req)
@@ -57,10 +58,10 @@ func oursByHand(s spec) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := &admit.Pods{}
+	pods := &chain.Pods{}
 	only := s
 	only.steps = s.steps[:1] // the patch contains all steps
-	return served(only, func(_ step, served *admit.Step) {
+	return served(only, func(_ step, served *chain.Step) {
 		served.Pods = pods
 		served.Handle = func(_ context.Context, req admission.Request) admission.Response {
 			if _, err := pods.Pod(req); err != nil {
@@ -74,8 +75,8 @@ func oursByHand(s spec) (http.Handler, error) {
 }
 
 // served serves steps as a started Manager does, with metrics.
-func served(s spec, form func(step, *admit.Step)) (http.Handler, error) {
-	matcher, err := admit.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
+func served(s spec, form func(step, *chain.Step)) (http.Handler, error) {
+	matcher, err := chain.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 	}}, &metav1.LabelSelector{MatchLabels: map[string]string{selectLabel: s.selects}}, nil)
@@ -86,13 +87,13 @@ func served(s spec, form func(step, *admit.Step)) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain := admit.Chain{}
+	entry := chain.Config{}
 	for _, step := range s.steps {
-		served := admit.Step{Name: step.name, Matcher: matcher}
+		served := chain.Step{Name: step.name, Matcher: matcher}
 		form(step, &served)
-		chain.Steps = append(chain.Steps, served)
+		entry.Steps = append(entry.Steps, served)
 	}
 	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger()), Metrics: metrics}
-	h.Serve("/", chain)
+	h.Serve("/", entry)
 	return onWebhookServer(h), nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -45,11 +46,11 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	others := http.NewServeMux()
 	others.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	handler := &admit.Handler{MaxBytes: 32 << 20, Log: log, Metrics: metrics, Others: others}
-	chain := admit.Chain{}
+	entry := chain.Config{}
 	for _, s := range injection() {
-		chain.Steps = append(chain.Steps, mutationOf(s))
+		entry.Steps = append(entry.Steps, mutationOf(s))
 	}
-	handler.Serve(admit.MutatePrefix+"hostile", chain)
+	handler.Serve(admit.MutatePrefix+"hostile", entry)
 	serveShadows(handler)
 	handler.Convert(map[string]admit.Conversion{
 		conversionPath: {Name: "jobs.bench.example.org", Answer: jobs(false, jobToHub).Answer},
@@ -74,10 +75,10 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // mutationOf returns a step as a Manager makes it of a Mutation.
-func mutationOf(s step) admit.Step {
-	return admit.Step{
+func mutationOf(s step) chain.Step {
+	return chain.Step{
 		Name: s.name, New: func() runtime.Object { return &corev1.Pod{} },
-		Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+		Mutates: true, Run: func(_ context.Context, _ *chain.Call, _, obj runtime.Object) error {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
 				return fmt.Errorf("got a %T", obj)
@@ -93,7 +94,7 @@ const (
 	hangs        = "hangs"
 )
 
-var hungModes = []admit.Mode{admit.ModeDeny, admit.ModeWarn, admit.ModeAudit, admit.ModeShadow}
+var hungModes = []chain.Mode{chain.ModeDeny, chain.ModeWarn, chain.ModeAudit, chain.ModeShadow}
 
 func hungWebhooks() (all []string) {
 	for _, mode := range hungModes {
@@ -104,10 +105,10 @@ func hungWebhooks() (all []string) {
 
 // serveShadows serves the webhooks of sectionShadows.
 func serveShadows(handler *admit.Handler) {
-	five, shadowed := admit.Chain{}, admit.Chain{}
+	five, shadowed := chain.Config{}, chain.Config{}
 	for i, s := range smallSteps(5) {
 		idle := mutationOf(step{fmt.Sprintf("idle-%d", i), func(*corev1.Pod) {}})
-		idle.Mode = admit.ModeShadow
+		idle.Mode = chain.ModeShadow
 		five.Steps = append(five.Steps, mutationOf(s))
 		shadowed.Steps = append(shadowed.Steps, mutationOf(s), idle)
 	}
@@ -115,11 +116,11 @@ func serveShadows(handler *admit.Handler) {
 	handler.Serve(admit.MutatePrefix+withShadows, shadowed)
 	hung := mutationOf(step{hangs, func(*corev1.Pod) { select {} }})
 	quick := mutationOf(step{"quick", func(p *corev1.Pod) { p.Labels = nil }})
-	hung.Mode, hung.Timeout, quick.Mode = admit.ModeShadow, 30*time.Second, admit.ModeShadow
-	handler.Serve(admit.MutatePrefix+besideShadow, admit.Chain{Steps: []admit.Step{hung, quick}})
+	hung.Mode, hung.Timeout, quick.Mode = chain.ModeShadow, 30*time.Second, chain.ModeShadow
+	handler.Serve(admit.MutatePrefix+besideShadow, chain.Config{Steps: []chain.Step{hung, quick}})
 	for i, webhook := range hungWebhooks() {
 		s := mutationOf(step{webhook, func(*corev1.Pod) { select {} }})
 		s.Mode, s.Timeout = hungModes[i], 100*time.Millisecond
-		handler.Serve(admit.MutatePrefix+webhook, admit.Chain{Steps: []admit.Step{s}})
+		handler.Serve(admit.MutatePrefix+webhook, chain.Config{Steps: []chain.Step{s}})
 	}
 }

@@ -1,6 +1,6 @@
 package admit
 
-// This file bounds the memory and the calls at work: the bodies of requests, the slots, and the decoded objects.
+// This file bounds what a request can take: the memory for its body, a slot for its call, and the time until the answer.
 
 import (
 	"bytes"
@@ -10,13 +10,15 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
-	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
@@ -380,90 +382,51 @@ func (l *limiter) acquire(ctx context.Context) error {
 // release frees the slot that acquire took.
 func (l *limiter) release() { <-l.working }
 
-// An object is counted twice, because steps change a copy. While it is decoded, the most that it can take is reserved
-// once. An object that takes no more than decode.Free is not counted. One that takes more than an account has counts as
-// all of it, and so has it alone.
-const (
-	copies         = 2
-	decodedCalls   = decode.Most
-	decodedShadows = decode.Most / 2
-)
+// maxHeaderTimeout is the API's bound on timeoutSeconds.
+const maxHeaderTimeout = 30 * time.Second
 
-// objectBudget bounds the memory of the decoded objects of all calls together, or of all shadows. Old objects have an
-// account of their own, so that a call that holds one object and waits for the other never waits for a call that does the
-// reverse. So have conversions. What steps hold that were left behind no longer delays others, so it is in no account.
-type objectBudget struct {
-	objects, oldObjects, conversions *account
-	left                             atomic.Int64 // held by runs that were left behind
-	mostLeft                         int64        // at which no further run begins of a step that was left behind
+// deadline is the time at which the API server stops waiting for the answer to a request.
+type deadline struct {
+	arrived time.Time
+	timeout time.Duration
 }
 
-func newObjectBudget(most int64) *objectBudget {
-	return &objectBudget{objects: newAccount(most), oldObjects: newAccount(most / 2), conversions: newAccount(most), mostLeft: most}
+func (d deadline) time() time.Time { return d.arrived.Add(d.timeout) }
+
+// context returns the context of a call. The server's own context ends when the server stops, but a call that has begun
+// must finish. Only the deadline ends it.
+//
+// Most requests are wanted by no step and need no context. It is therefore made only where a call waits or runs.
+func (d deadline) context(r *http.Request) (context.Context, context.CancelFunc) {
+	parent := context.WithoutCancel(r.Context())
+	return context.WithDeadlineCause(parent, d.time().Add(-margin(d.timeout)), timedOut(d.timeout))
 }
 
-// account is memory for decoded objects. A step that takes its time with an object thus delays no decoding of another,
-// as long as there is room for what both take.
-type account struct {
-	decoding, held *semaphore.Weighted
-	most           int64 // of held
+// timedOut is the cause with which a call's context ends: the timeout that the API server put in the URL.
+type timedOut time.Duration
+
+func (t timedOut) Error() string {
+	return fmt.Sprintf("?timeout=%s: %v", time.Duration(t), context.DeadlineExceeded)
 }
+func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
-func newAccount(most int64) *account {
-	return &account{semaphore.NewWeighted(decode.Most), semaphore.NewWeighted(most), most}
-}
-
-// memory is the share of one object of a call in an account. It belongs to the goroutine that runs the steps, and while
-// a step runs there, to the one that leaves it behind.
-type memory struct {
-	account *account
-	ctx     context.Context // of the call: it bounds the wait
-	held    int64
-	waits   atomic.Bool // it waits, or has waited in vain
-}
-
-const waitedForMemory = "it waited for memory, which the objects of other calls held"
-
-var errNoMemory = errors.New(waitedForMemory)
-
-// decode reads an object into a Go type. It first releases the memory of the object that was read before.
-func (m *memory) decode(raw []byte, into any) error {
-	m.release()
-	reserved := int64(0)
-	made, err := decode.Within(raw, into, func(most int64) error {
-		err := m.take(m.account.decoding, most)
-		if err == nil {
-			reserved = most
-		}
-		return err
-	})
-	if reserved == 0 {
-		return err
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
+func requestTimeout(r *http.Request) time.Duration {
+	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
+	if !plain || strings.ContainsAny(given, "&%+;") {
+		given = r.URL.Query().Get("timeout")
 	}
-	defer m.account.decoding.Release(reserved)
-	if need := min(copies*made, m.account.most); err == nil {
-		if err = m.take(m.account.held, need); err == nil {
-			m.held = need
-		}
+	if d, err := time.ParseDuration(given); err == nil && d > 0 {
+		return min(d, maxHeaderTimeout)
 	}
-	return err
+	if s, err := strconv.Atoi(given); err == nil && s > 0 {
+		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
+	}
+	return chain.DefaultTimeout
 }
 
-func (m *memory) take(from *semaphore.Weighted, bytes int64) error {
-	if from.TryAcquire(bytes) {
-		return nil
-	}
-	m.waits.Store(true)
-	if from.Acquire(m.ctx, bytes) != nil {
-		return fmt.Errorf("%w: %w", errNoMemory, context.Cause(m.ctx))
-	}
-	m.waits.Store(false)
-	return nil
-}
-
-func (m *memory) release() {
-	if m.held > 0 {
-		m.account.held.Release(m.held)
-		m.held = 0
-	}
+// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
+// worth more than the API server's "context deadline exceeded".
+func margin(timeout time.Duration) time.Duration {
+	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
 }

@@ -21,15 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 func newPod() runtime.Object  { return &corev1.Pod{} }
 func newTree() runtime.Object { return &unstructured.Unstructured{} }
 
 // label is a step that appends its name to the annotation "ran", and then calls the function.
-func label(name string, then func(*admit.Call) error) admit.Step {
-	return mutation(name, newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
+func label(name string, then func(*chain.Call) error) chain.Step {
+	return mutation(name, newPod, func(_ context.Context, c *chain.Call, p *corev1.Pod) error {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
 		if then == nil {
 			return nil
@@ -39,8 +39,8 @@ func label(name string, then func(*admit.Call) error) admit.Step {
 }
 
 // labelTree does the same on the untyped tree, labelRaw by its own patch.
-func labelTree(name string) admit.Step {
-	return mutation(name, newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
+func labelTree(name string) chain.Step {
+	return mutation(name, newTree, func(_ context.Context, _ *chain.Call, u *unstructured.Unstructured) error {
 		annotations := u.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
@@ -51,8 +51,8 @@ func labelTree(name string) admit.Step {
 	})
 }
 
-func labelRaw(name string) admit.Step {
-	return admit.Step{Name: name, Handle: func(_ context.Context, req admission.Request) admission.Response {
+func labelRaw(name string) chain.Step {
+	return chain.Step{Name: name, Handle: func(_ context.Context, req admission.Request) admission.Response {
 		u := &unstructured.Unstructured{}
 		Expect(u.UnmarshalJSON(req.Object.Raw)).To(Succeed())
 		before := u.GetAnnotations()
@@ -75,7 +75,7 @@ var everything = []admissionregistrationv1.RuleWithOperations{{
 var errStep = errors.New("no database")
 
 // serve runs the test's pod through a chain.
-func serve(c admit.Chain, changes ...func(*admissionv1.AdmissionRequest)) (reply, *hook) {
+func serve(c chain.Config, changes ...func(*admissionv1.AdmissionRequest)) (reply, *hook) {
 	h := newHook(allow)
 	h.Handler.Serve(volumes, c)
 	return h.ask(changes...), h
@@ -100,8 +100,8 @@ func ran(r reply) string {
 
 var _ = Describe("A chain", func() {
 	DescribeTable("runs its steps in order, each on the result of those before, and answers with one patch",
-		func(steps ...admit.Step) {
-			r, _ := serve(admit.Chain{Steps: steps})
+		func(steps ...chain.Step) {
+			r, _ := serve(chain.Config{Steps: steps})
 			var names []string
 			for _, s := range steps {
 				names = append(names, s.Name)
@@ -115,12 +115,12 @@ var _ = Describe("A chain", func() {
 	)
 
 	It("is one operation, however many steps made it", func() {
-		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("b", nil), label("c", nil)}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), label("b", nil), label("c", nil)}})
 		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a b c "}}]`))
 	})
 
 	// tag is a step that sets a label, or takes it away; tagged makes a step one for objects with that label.
-	tag := func(name, value string) admit.Step {
+	tag := func(name, value string) chain.Step {
 		return onPod("tag", func(p *corev1.Pod) error {
 			if delete(p.Labels, name); value != "" {
 				metav1.SetMetaDataLabel(&p.ObjectMeta, name, value)
@@ -128,65 +128,65 @@ var _ = Describe("A chain", func() {
 			return nil
 		})
 	}
-	tagged := func(s admit.Step, name, value string) admit.Step {
+	tagged := func(s chain.Step, name, value string) chain.Step {
 		var err error
-		s.Matcher, err = admit.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{name: value}}, nil)
+		s.Matcher, err = chain.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{name: value}}, nil)
 		Expect(err).NotTo(HaveOccurred())
 		return s
 	}
 
 	DescribeTable("asks a step whose objectSelector selects the result of the steps before:",
-		func(expected string, reinvoke bool, steps func() []admit.Step) {
-			r, _ := serve(admit.Chain{Steps: steps(), Reinvoke: reinvoke})
+		func(expected string, reinvoke bool, steps func() []chain.Step) {
+			r, _ := serve(chain.Config{Steps: steps(), Reinvoke: reinvoke})
 			Expect(ran(r)).To(Equal(expected))
 		},
-		Entry("a label that was added", "b", false, func() []admit.Step { return []admit.Step{tag("tier", "web"), tagged(label("b", nil), "tier", "web")} }),
-		Entry("one that was taken away again", "a", false, func() []admit.Step {
-			return []admit.Step{tag("tier", "web"), tagged(label("a", nil), "tier", "web"), tag("tier", ""), tagged(label("c", nil), "tier", "web")}
+		Entry("a label that was added", "b", false, func() []chain.Step { return []chain.Step{tag("tier", "web"), tagged(label("b", nil), "tier", "web")} }),
+		Entry("one that was taken away again", "a", false, func() []chain.Step {
+			return []chain.Step{tag("tier", "web"), tagged(label("a", nil), "tier", "web"), tag("tier", ""), tagged(label("c", nil), "tier", "web")}
 		}),
-		Entry("one on the untyped tree", "b", false, func() []admit.Step {
-			return []admit.Step{tag("tier", "web"), tagged(labelTree("b"), "tier", "web")}
+		Entry("one on the untyped tree", "b", false, func() []chain.Step {
+			return []chain.Step{tag("tier", "web"), tagged(labelTree("b"), "tier", "web")}
 		}),
-		Entry("one added by a patch of the step's own", "c", false, func() []admit.Step {
-			patching := admit.Step{Name: "patching", Handle: returning(admission.Patched("", jsonpatchv2.NewOperation("add", "/metadata/labels", map[string]any{"tier": "web"})))}
-			return []admit.Step{patching, tagged(label("c", nil), "tier", "web")}
+		Entry("one added by a patch of the step's own", "c", false, func() []chain.Step {
+			patching := chain.Step{Name: "patching", Handle: returning(admission.Patched("", jsonpatchv2.NewOperation("add", "/metadata/labels", map[string]any{"tier": "web"})))}
+			return []chain.Step{patching, tagged(label("c", nil), "tier", "web")}
 		}),
-		Entry("one that a step added whose failure is ignored", "", false, func() []admit.Step {
+		Entry("one that a step added whose failure is ignored", "", false, func() []chain.Step {
 			failing := tag("tier", "web")
 			tagging := failing.Run
-			failing.Ignore, failing.Run = true, func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) error {
+			failing.Ignore, failing.Run = true, func(ctx context.Context, c *chain.Call, oldObj, newObj runtime.Object) error {
 				return errors.Join(tagging(ctx, c, oldObj, newObj), errStep)
 			}
-			return []admit.Step{failing, tagged(label("b", nil), "tier", "web")}
+			return []chain.Step{failing, tagged(label("b", nil), "tier", "web")}
 		}),
-		Entry("but not one that only a later step added", "", true, func() []admit.Step {
-			return []admit.Step{tagged(label("a", nil), "tier", "web"), tag("tier", "web")}
+		Entry("but not one that only a later step added", "", true, func() []chain.Step {
+			return []chain.Step{tagged(label("a", nil), "tier", "web"), tag("tier", "web")}
 		}),
 	)
 
-	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, steps ...admit.Step) {
+	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, steps ...chain.Step) {
 		for i := range steps {
 			steps[i].Ignore = true
 		}
-		r, h := serve(admit.Chain{Steps: steps})
+		r, h := serve(chain.Config{Steps: steps})
 		Expect(r.Status).To(Equal(status))
 		Expect(h.logs.with("failurePolicy is Ignore")).NotTo(BeEmpty())
 	},
-		Entry("one that fails", 500, label("a", func(*admit.Call) error { return errStep })),
-		Entry("two that fail", 500, label("a", func(*admit.Call) error { return errStep }), label("b", func(*admit.Call) error { panic("b") })),
-		Entry("one of two that fails", 200, label("a", func(*admit.Call) error { return errStep }), label("b", nil)),
+		Entry("one that fails", 500, label("a", func(*chain.Call) error { return errStep })),
+		Entry("two that fail", 500, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
+		Entry("one of two that fails", 200, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
 	)
 
 	It("returns no patch when nothing changed in the end", func() {
 		undo := onPod("undo", func(p *corev1.Pod) error { p.Annotations = nil; return nil })
-		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), undo}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), undo}})
 		Expect(r.review("v1")).To(And(HaveField("Allowed", true), HaveField("Patch", BeNil()), HaveField("PatchType", BeNil())))
 	})
 
 	It("ends at the first denial, with the code and details of its error", func() {
-		never := label("never", func(*admit.Call) error { Fail("ran after a denial"); return nil })
-		r, _ := serve(admit.Chain{Steps: []admit.Step{
-			label("a", func(*admit.Call) error {
+		never := label("never", func(*chain.Call) error { Fail("ran after a denial"); return nil })
+		r, _ := serve(chain.Config{Steps: []chain.Step{
+			label("a", func(*chain.Call) error {
 				return fmt.Errorf("looking at it: %w", apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errStep))
 			}), never,
 		}})
@@ -198,38 +198,38 @@ var _ = Describe("A chain", func() {
 	})
 
 	DescribeTable("fails as a whole when a step under Fail does, and names the step",
-		func(then func(*admit.Call) error, words string) {
-			r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("broken", then), label("c", nil)}})
+		func(then func(*chain.Call) error, words string) {
+			r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), label("broken", then), label("c", nil)}})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
 			Expect(r.Body).To(And(ContainSubstring(`step "broken" failed`), ContainSubstring(words)))
 		},
-		Entry("error", func(*admit.Call) error { return errStep }, "no database"),
-		Entry("panic", func(*admit.Call) error { panic("oops") }, "panic: oops"),
-		Entry("an API status of 500 and more", func(*admit.Call) error { return apierrors.NewInternalError(errStep) }, "no database"),
+		Entry("error", func(*chain.Call) error { return errStep }, "no database"),
+		Entry("panic", func(*chain.Call) error { panic("oops") }, "panic: oops"),
+		Entry("an API status of 500 and more", func(*chain.Call) error { return apierrors.NewInternalError(errStep) }, "no database"),
 	)
 
 	DescribeTable("undoes a step under Ignore that fails, whatever it did, and goes on",
-		func(broken admit.Step) {
+		func(broken chain.Step) {
 			broken.Ignore = true
-			r, h := serve(admit.Chain{Steps: []admit.Step{label("a", nil), broken, label("c", nil)}})
+			r, h := serve(chain.Config{Steps: []chain.Step{label("a", nil), broken, label("c", nil)}})
 			Expect(ran(r)).To(Equal("a c"))
 			Expect(h.logs.with("undone")).To(ConsistOf(HaveKeyWithValue("step", broken.Name)))
 		},
-		Entry("error", label("broken", func(*admit.Call) error { return errStep })),
-		Entry("panic", label("broken", func(*admit.Call) error { panic("oops") })),
+		Entry("error", label("broken", func(*chain.Call) error { return errStep })),
+		Entry("panic", label("broken", func(*chain.Call) error { panic("oops") })),
 		Entry("on another type", onTree("broken", func(tree map[string]any) error {
 			tree["metadata"] = map[string]any{"annotations": map[string]any{"ran": "nonsense"}}
 			return errStep
 		})),
-		Entry("in EiriniX's form", admit.Step{Name: "broken", Handle: returning(admission.Errored(500, errStep))}),
-		Entry("with a patch that does not apply", admit.Step{Name: "broken", Handle: returning(admission.Response{
+		Entry("in EiriniX's form", chain.Step{Name: "broken", Handle: returning(admission.Errored(500, errStep))}),
+		Entry("with a patch that does not apply", chain.Step{Name: "broken", Handle: returning(admission.Response{
 			AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/nowhere"}]`)},
 		})}),
 	)
 
 	It("abandons a step that ignores its deadline, with the objects that it holds", func() {
 		late := make(chan struct{})
-		slow := ignoring(mutation("slow", newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
+		slow := ignoring(mutation("slow", newPod, func(_ context.Context, c *chain.Call, p *corev1.Pod) error {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
 			<-late
 			for range 1000 { // beside the steps that follow: the race detector looks on
@@ -239,55 +239,55 @@ var _ = Describe("A chain", func() {
 			return nil
 		}))
 		slow.Timeout = 50 * time.Millisecond
-		then := label("c", func(*admit.Call) error { close(late); return nil })
-		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), slow, then}})
+		then := label("c", func(*chain.Call) error { close(late); return nil })
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), slow, then}})
 		Expect(ran(r)).To(Equal("a c"))
 		Expect(r.review("v1").Warnings).To(BeEmpty())
 	})
 
 	It("gives a step the time that it names, whatever those before it take that name none", func() {
-		slow := ignoring(mutation("slow", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
+		slow := ignoring(mutation("slow", newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}))
 		var left time.Duration
-		promised := mutation("promised", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
+		promised := mutation("promised", newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return nil
 		})
 		promised.Timeout = time.Second
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{slow, promised}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{slow, promised}})
 		Expect(h.post(volumes+"?timeout=2s", body("v1", request())).review("v1").Allowed).To(BeTrue())
 		Expect(left).To(BeNumerically(">", 500*time.Millisecond), "without it, slow would have left nothing")
 	})
 
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
-		say := func(c *admit.Call) error {
+		say := func(c *chain.Call) error {
 			c.Warn("mind the gap")
 			c.Annotate("why", "because")
 			return nil
 		}
-		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", say), label("b", say)}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", say), label("b", say)}})
 		Expect(r.review("v1").Warnings).To(Equal([]string{"mind the gap", "mind the gap"}))
 		Expect(r.review("v1").AuditAnnotations).To(Equal(map[string]string{"why": "because", "b.why": "because"}))
 	})
 
 	It("runs a step again that a later one has given something to do, once, and only with IfNeeded", func() {
-		steps := []admit.Step{label("a", nil), label("b", nil)}
-		r, _ := serve(admit.Chain{Steps: steps})
+		steps := []chain.Step{label("a", nil), label("b", nil)}
+		r, _ := serve(chain.Config{Steps: steps})
 		Expect(ran(r)).To(Equal("a b"))
-		r, _ = serve(admit.Chain{Steps: steps, Reinvoke: true})
+		r, _ = serve(chain.Config{Steps: steps, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a b a b")) // a saw b's change, then b saw a's: fighters stop after one round
 		idle := onPod("idle", func(*corev1.Pod) error { return nil })
-		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), idle}, Reinvoke: true})
+		r, _ = serve(chain.Config{Steps: []chain.Step{label("a", nil), idle}, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a"))
 	})
 })
 
 var _ = Describe("A chain of validators", func() {
-	verdict := func(name string, err error) admit.Step {
+	verdict := func(name string, err error) chain.Step {
 		return check(name, newPod, func(_, newObj runtime.Object) error {
 			Expect(newObj.(*corev1.Pod).Name).To(Equal("web-0"))
 			return err
@@ -296,7 +296,7 @@ var _ = Describe("A chain of validators", func() {
 	deny := func(message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: message}}
 	}
-	validating := func(steps ...admit.Step) admit.Chain { return admit.Chain{Steps: steps, Validating: true} }
+	validating := func(steps ...chain.Step) chain.Config { return chain.Config{Steps: steps, Validating: true} }
 
 	It("names the step in a denial where the API server names a webhook of several", func() {
 		r, _ := serve(validating(verdict("size", deny("too big"))))
@@ -304,7 +304,7 @@ var _ = Describe("A chain of validators", func() {
 		r, _ = serve(validating(verdict("fine", nil), verdict("size", deny("too big"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 		refuse := onPod("size", func(*corev1.Pod) error { return deny("too big") })
-		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), refuse}})
+		r, _ = serve(chain.Config{Steps: []chain.Step{label("a", nil), refuse}})
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 	})
 
@@ -345,7 +345,7 @@ var _ = Describe("A chain of validators", func() {
 var _ = Describe("A step that changes managedFields", func() {
 	DescribeTable("has that in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
 		step := onPod("a", func(p *corev1.Pod) error { edit(&p.ManagedFields[0]); return nil })
-		r, _ := serve(admit.Chain{Steps: []admit.Step{step}}, func(req *admissionv1.AdmissionRequest) {
+		r, _ := serve(chain.Config{Steps: []chain.Step{step}}, func(req *admissionv1.AdmissionRequest) {
 			req.Object.Raw = []byte(`{"metadata":{"name":"web-0","managedFields":[{"manager":"kubectl","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:spec":{}}}]}}`)
 		})
 		Expect(r.review("v1").Patch).To(MatchJSON(patch))

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
@@ -20,6 +24,10 @@ const ConvertPrefix = "/convert/"
 // conversionTimeout is how long the API server waits for a conversion. It puts no timeout in the URL.
 const conversionTimeout = maxHeaderTimeout
 
+// convertedObjects bounds the memory of the objects of all conversions together. One that takes more counts as all of it,
+// and so has it alone.
+const convertedObjects = decode.Most
+
 // A Conversion answers the ConversionReviews of one CustomResourceDefinition.
 type Conversion struct {
 	Name string // of the CustomResourceDefinition
@@ -29,35 +37,29 @@ type Conversion struct {
 	// it decodes an object.
 	Answer func(ctx context.Context, review []byte, room convert.Room) (answer []byte, err error)
 
-	left *left
+	left *chain.LeftBehind
 }
 
 // Convert serves these conversions and no others, by path. Calls in flight finish with the one that they began with.
 func (h *Handler) Convert(conversions map[string]Conversion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	served := make(map[string]Conversion, len(conversions))
+	served := make(map[string]*Conversion, len(conversions))
 	for path, c := range conversions {
-		if c.left = h.conversions[path].left; c.left == nil {
-			c.left = &left{gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
+		if before := h.conversions[path]; before != nil {
+			c.left = before.left
+		} else {
+			c.left = &chain.LeftBehind{Gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
 		}
-		served[path] = c
+		served[path] = &c
 	}
 	h.conversions = served
 }
 
-// conversion returns the conversion on a path.
-func (h *Handler) conversion(path string) (Conversion, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	c, ok := h.conversions[path]
-	return c, ok
-}
-
 // convert answers one ConversionReview.
-func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, arrived time.Time) {
-	h.Counts().arrived()
-	defer h.Counts().answered()
+func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion, arrived time.Time) {
+	h.Counts().inFlight.Inc()
+	defer h.Counts().inFlight.Dec()
 	r, ended := h.traced(w, r, c.Name)
 	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
@@ -67,7 +69,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, 
 		ended(refused.status)
 		return
 	}
-	h.Counts().converted(c.Name, time.Since(arrived))
+	h.Counts().conversionDuration.WithLabelValues(c.Name).Observe(time.Since(arrived).Seconds())
 	response{status: http.StatusOK, kind: jsonHeader, text: text}.write(w)
 	ended(http.StatusOK)
 }
@@ -82,41 +84,54 @@ func conversionDue(r *http.Request) time.Duration {
 
 // conversionRun is what a conversion holds. Its goroutine and the one that waits for it use it.
 type conversionRun struct {
-	mu     sync.Mutex
-	memory memory
-	body   *requestBody
-	over   bool   // nothing waits for it, or it has ended
-	left   func() // counts the end of a run that was left behind; nil for others
+	memory *semaphore.Weighted
+	waits  atomic.Bool // it waits for memory, or has waited in vain
+
+	mu   sync.Mutex
+	held int64 // bytes of memory
+	body *requestBody
+	over bool   // nothing waits for it, or it has ended
+	left func() // counts the end of a run that was left behind; nil for others
 }
 
 // room is the convert.Room of a run. An object that takes no more than decode.Free is not counted.
 func (c *conversionRun) room(ctx context.Context, bytes int64) (release func(), err error) {
-	need := min(bytes, c.memory.account.most)
+	need := min(bytes, convertedObjects)
 	if bytes <= decode.Free {
 		return func() {}, nil
-	} else if err := c.memory.take(c.memory.account.held, need); err != nil {
-		return nil, err
+	} else if !c.memory.TryAcquire(need) {
+		c.waits.Store(true)
+		if c.memory.Acquire(ctx, need) != nil {
+			return nil, fmt.Errorf("%w: %w", chain.ErrNoMemory, context.Cause(ctx))
+		}
+		c.waits.Store(false)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.memory.held = need; c.over { // both happened at once
-		c.memory.release()
-		return nil, errLate(ctx)
+	if c.held = need; c.over { // both happened at once
+		c.release()
+		return nil, chain.ErrLate(ctx)
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.memory.release()
+		c.release()
 	}, nil
 }
 
+// release gives back the memory that is held. The caller holds mu.
+func (c *conversionRun) release() {
+	c.memory.Release(c.held)
+	c.held = 0
+}
+
 // leave leaves the conversion behind, unless it has ended. What it holds counts no longer as that of a call.
-func (c *conversionRun) leave(l *left, b *objectBudget) {
+func (c *conversionRun) leave(l *chain.LeftBehind, b *chain.Budget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
-		c.over, c.left = true, l.count(b, c.memory.held+c.body.reserved)
-		c.memory.release()
+		c.over, c.left = true, l.Count(b, c.held+c.body.reserved)
+		c.release()
 		c.body.unreserve(c.body.reserved)
 	}
 }
@@ -125,7 +140,7 @@ func (c *conversionRun) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	c.memory.release()
+	c.release()
 	c.body.release()
 	if c.left != nil {
 		c.left()
@@ -134,17 +149,16 @@ func (c *conversionRun) end() {
 
 // converted reads the review, and converts it on a goroutine of its own. After the deadline that goroutine is left
 // behind, as that of a step.
-func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion, due deadline) ([]byte, error) {
+func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c *Conversion, due deadline) ([]byte, error) {
 	if err := checkHeader(w, r); err != nil {
 		return nil, err
 	}
-	h.prepare()
 	review, body, err := h.bodies.read(w, r, due, 2)
 	if err != nil {
 		body.release()
 		return nil, err
 	}
-	h.Counts().received(len(review))
+	h.Counts().requestBytes.Observe(float64(len(review)))
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.converting.acquire(ctx); err != nil {
@@ -152,7 +166,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		return nil, busy(err)
 	}
 	defer h.converting.release()
-	if err := c.left.full(h.objects); err != nil {
+	if err := c.left.Full(h.runner.Objects); err != nil {
 		body.release()
 		return nil, err
 	}
@@ -161,17 +175,17 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		err  error
 	}
 	done := make(chan result, 1)
-	run := &conversionRun{body: body, memory: memory{account: h.objects.conversions, ctx: ctx}}
+	run := &conversionRun{memory: h.objects, body: body}
 	go func() {
-		end := result{err: errNoAnswer}
+		end := result{err: chain.ErrNoAnswer}
 		defer func() {
 			if v := recover(); v != nil {
-				end.err = panicked(v)
+				end.err = chain.Panicked(v)
 			}
 			run.end()
 			done <- end
 		}()
-		growStack()
+		chain.GrowStack()
 		end.text, end.err = c.Answer(ctx, review, run.room)
 	}()
 	select {
@@ -179,9 +193,9 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		return end.text, end.err
 	case <-ctx.Done():
 	}
-	run.leave(c.left, h.objects)
-	if run.memory.waits.Load() {
-		return nil, fmt.Errorf("%w; %s", errLate(ctx), waitedForMemory)
+	run.leave(c.left, h.runner.Objects)
+	if run.waits.Load() {
+		return nil, fmt.Errorf("%w; %w", chain.ErrLate(ctx), chain.ErrNoMemory)
 	}
-	return nil, errLate(ctx)
+	return nil, chain.ErrLate(ctx)
 }

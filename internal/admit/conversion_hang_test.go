@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,9 +16,11 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
@@ -35,6 +38,24 @@ func sent(h *Handler, path string, body []byte) chan *httptest.ResponseRecorder 
 	}()
 	synctest.Wait()
 	return answered
+}
+
+func newPod() runtime.Object { return &corev1.Pod{} }
+
+// manyContainers is a pod that takes more than decode.Free.
+func manyContainers(n int) []byte {
+	return []byte(`{"spec":{"containers":[` + strings.Repeat(`{"name":"a","image":"b"},`, n) + `{}]}}`)
+}
+
+// hung returns how many conversions have been left behind and hang.
+func hung(h *Handler) float64 {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(h.Counts().conversionsLeft)
+	families, err := registry.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return families[0].GetMetric()[0].GetGauge().GetValue()
 }
 
 // podReview is the review of a pod.
@@ -66,18 +87,18 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 		h, logs := converting(t, 0, until)
 		var draining atomic.Bool
 		h.Draining = draining.Load
-		h.Serve("/mutate/a", Chain{Steps: []Step{{
+		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
 			Name: "a", New: newPod, Mutates: true,
-			Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil },
+			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil },
 		}}})
 		admits := func() {
 			began := time.Now()
 			g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
 			g.Expect(time.Since(began)).To(BeZero(), "no call waits")
 		}
-		large, hung := bytes.Repeat([]byte("x"), 2*firstBytes), []chan *httptest.ResponseRecorder{}
+		large, hanging := bytes.Repeat([]byte("x"), 2*firstBytes), []chan *httptest.ResponseRecorder{}
 		for range callsAtWork {
-			hung = append(hung, sent(h, shops+"?timeout=2s", large[:1]))
+			hanging = append(hanging, sent(h, shops+"?timeout=2s", large[:1]))
 		}
 		g.Expect(h.converting.working).To(HaveLen(callsAtWork))
 		admits()
@@ -85,7 +106,7 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		draining.Store(false)
-		for _, answered := range hung {
+		for _, answered := range hanging {
 			w := <-answered
 			g.Expect(w.Header().Get("Connection")).To(Equal("close"), "a program that stops waits no longer than their deadlines")
 			g.Expect(w.Body.String()).To(HavePrefix("conversion of shops.example.com: no answer before the deadline"))
@@ -98,15 +119,15 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 			g.Expect(logs).To(Receive(ContainSubstring("no answer before the deadline")))
 		}
 		g.Expect(logs).To(Receive(And(ContainSubstring("100 of its runs still hang"), ContainSubstring(`"customResourceDefinition"="shops.example.com"`))))
-		g.Expect(h.conversions[shops].left.runs.Load()).To(BeEquivalentTo(mostLeft))
+		g.Expect(hung(h)).To(BeEquivalentTo(callsAtWork))
 		admits()
-		h.Convert(h.conversions)
+		h.Convert(map[string]Conversion{shops: *h.conversions[shops]})
 		g.Expect((<-sent(h, shops, large)).Body.String()).To(ContainSubstring("100 of its runs"), "another registration does not make them end")
 		close(until)
 		synctest.Wait()
-		g.Expect(h.conversions[shops].left.runs.Load()).To(BeZero())
+		g.Expect(hung(h)).To(BeZero())
 		g.Expect((<-sent(h, shops, large)).Body.String()).To(Equal("converted"))
-		g.Expect(h.objects.left.Load()).To(BeZero())
+		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
 		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce<<20)).To(BeTrue(), "all memory for bodies is free")
 	})
 }
@@ -115,20 +136,18 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, until := NewWithT(t), make(chan struct{})
 		h, _ := converting(t, 8<<20, until)
-		h.Serve("/mutate/a", Chain{Steps: []Step{{
+		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
 			Name: "a", New: newPod, Mutates: true,
-			Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { <-until; return nil },
+			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { <-until; return nil },
 		}}})
 		body := bytes.Repeat([]byte("x"), 2*firstBytes)
 		conversion, step := sent(h, shops+"?timeout=1s", body), sent(h, "/mutate/a?timeout=1s", podReview())
 		<-conversion
 		<-step
 		synctest.Wait()
-		g.Expect(h.objects.left.Load()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
-		for _, all := range []*account{h.objects.conversions, h.objects.objects} {
-			g.Expect(all.held.TryAcquire(all.most)).To(BeTrue(), "what hangs delays no call")
-			all.held.Release(all.most)
-		}
+		g.Expect(h.runner.Objects.LeftBehind()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
+		g.Expect(h.objects.TryAcquire(convertedObjects)).To(BeTrue(), "what hangs delays no conversion")
+		h.objects.Release(convertedObjects)
 		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce << 20)).To(BeTrue())
 		h.bodies.free.Release(bodiesAtOnce << 20)
 		for range 3 {
@@ -138,7 +157,7 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 		g.Expect((<-sent(h, "/mutate/a", podReview())).Body.String()).To(ContainSubstring("1 of its runs still hang"))
 		close(until)
 		synctest.Wait()
-		g.Expect(h.objects.left.Load()).To(BeZero())
+		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
 		g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
 	})
 }
@@ -147,8 +166,8 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, until := NewWithT(t), make(chan struct{}, 60)
 		h, _ := converting(t, 32*293<<10, until)
-		all, answers := h.objects.conversions, []chan *httptest.ResponseRecorder{}
-		together, fit := int64(32*293<<10), all.most/(32*293<<10)
+		all, answers := h.objects, []chan *httptest.ResponseRecorder{}
+		together, fit := int64(32*293<<10), convertedObjects/int64(32*293<<10)
 		for i := range int64(60) { // those that get memory have time until the others have ended
 			timeout := "?timeout=10s"
 			if i < 2*fit {
@@ -156,10 +175,14 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 			}
 			answers = append(answers, sent(h, shops+timeout, []byte("x")))
 		}
-		g.Expect(all.held.TryAcquire(all.most-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
-		pod := &memory{account: h.objects.objects, ctx: t.Context()}
-		g.Expect(pod.decode(manyContainers(2000), &corev1.Pod{})).To(Succeed(), "steps have their own")
-		pod.release()
+		g.Expect(all.TryAcquire(convertedObjects-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
+		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
+			Name: "a", New: newPod, Mutates: true,
+			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil },
+		}}})
+		began := time.Now()
+		g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
+		g.Expect(time.Since(began)).To(BeZero(), "steps have their own")
 		for range fit {
 			until <- struct{}{}
 		}
@@ -177,16 +200,16 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		for _, a := range answers {
 			if body := (<-a).Body.String(); body != "converted" {
 				g.Expect(body).To(ContainSubstring("no answer before the deadline"))
-				if bytes.Contains([]byte(body), []byte(waitedForMemory)) {
+				if bytes.Contains([]byte(body), []byte(chain.ErrNoMemory.Error())) {
 					late++
 				}
 			}
 		}
 		g.Expect(late).To(BeEquivalentTo(60-2*fit), "those that waited for memory say so")
-		g.Expect(h.conversions[shops].left.runs.Load()).To(Equal(fit), "the others ended when their context did")
+		g.Expect(hung(h)).To(BeEquivalentTo(fit), "the others ended when their context did")
 		close(until)
 		synctest.Wait()
-		g.Expect(all.held.TryAcquire(all.most)).To(BeTrue())
-		g.Expect(h.objects.left.Load()).To(BeZero())
+		g.Expect(all.TryAcquire(convertedObjects)).To(BeTrue())
+		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
 	})
 }

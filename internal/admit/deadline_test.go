@@ -18,7 +18,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var _ = Describe("The context of a step", func() {
@@ -188,8 +188,8 @@ var _ = Describe("A step that ignores its deadline", func() {
 		DeferCleanup(release)
 		h = newHook(allow)
 	})
-	hangs := func(name string, timeout time.Duration, ignore bool) admit.Step {
-		s := label(name, func(*admit.Call) error {
+	hangs := func(name string, timeout time.Duration, ignore bool) chain.Step {
+		s := label(name, func(*chain.Call) error {
 			begun.Add(1)
 			<-hang
 			return nil
@@ -200,7 +200,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 	left := func() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
 
 	DescribeTable("is begun no more when many of its runs still hang, and counted", func(ignore bool) {
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{hangs("hangs", time.Millisecond, ignore), label("other", nil)}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{hangs("hangs", time.Millisecond, ignore), label("other", nil)}})
 		for left() < most {
 			h.ask()
 		}
@@ -216,7 +216,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 			Expect(got.Body).To(And(HavePrefix(`step "hangs" failed: 100 of its runs still hang`), ContainSubstring("return when its context ends")))
 		}
 		Expect(begun.Load()).To(BeEquivalentTo(most))
-		h.Handler.ServeAll(map[string]admit.Chain{volumes: {Steps: []admit.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})
+		h.Handler.ServeAll(map[string]chain.Config{volumes: {Steps: []chain.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})
 		h.ask()
 		Expect(begun.Load()).To(BeEquivalentTo(most), "they count on when other steps are served")
 		release()
@@ -229,7 +229,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 	)
 
 	It("is counted, too, when it was given all of the call's time", func() {
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{hangs("hangs", 0, false)}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{hangs("hangs", 0, false)}})
 		for left() < 3 {
 			Expect(h.post(volumes+"?timeout=40ms", body("v1", request())).Status).To(Equal(http.StatusInternalServerError))
 		}
@@ -257,7 +257,7 @@ var _ = Describe("A call", func() {
 		h := newHook(allow)
 		step := label("a", nil)
 		step.New = func() runtime.Object { return &stubborn{wait: wait} }
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{step}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{step}})
 		t := &tracer{}
 		h.Tracer = t
 		answered := make(chan reply, 1)

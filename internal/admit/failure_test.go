@@ -13,12 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var errTest = errors.New("the license server is away")
 
-func patching(patch string, changes ...func(*admission.Response)) admit.HandleFunc {
+func patching(patch string, changes ...func(*admission.Response)) chain.HandleFunc {
 	r := raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch)})
 	for _, change := range changes {
 		change(&r)
@@ -26,7 +26,7 @@ func patching(patch string, changes ...func(*admission.Response)) admit.HandleFu
 	return returning(r)
 }
 
-func panicking(value any) admit.HandleFunc {
+func panicking(value any) chain.HandleFunc {
 	return func(context.Context, admission.Request) admission.Response { panic(value) }
 }
 
@@ -37,7 +37,7 @@ var _ = Describe("A failure", func() {
 	}
 
 	DescribeTable("is HTTP 500 in words that name the extension, so that failurePolicy decides:",
-		func(f admit.HandleFunc, reason string, changes ...func(*admissionv1.AdmissionRequest)) {
+		func(f chain.HandleFunc, reason string, changes ...func(*admissionv1.AdmissionRequest)) {
 			h := newHook(f)
 			got := h.ask(changes...)
 			Expect(got.Status).To(Equal(http.StatusInternalServerError), got.Body)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 const (
@@ -42,7 +43,7 @@ type hook struct {
 }
 
 // newHook serves f as the step "volumes". The server is ready for changes until the first call.
-func newHook(f admit.HandleFunc) *hook {
+func newHook(f chain.HandleFunc) *hook {
 	GinkgoHelper()
 	h := &hook{Handler: &admit.Handler{MaxBytes: 64 << 10}, logs: &logLines{}, registry: prometheus.NewRegistry()}
 	var err error
@@ -53,6 +54,16 @@ func newHook(f admit.HandleFunc) *hook {
 	h.Server = httptest.NewServer(h.Handler)
 	DeferCleanup(h.Close)
 	return h
+}
+
+// handling is the chain of one step that makes its own patch.
+func handling(name string, f chain.HandleFunc) chain.Config {
+	return chain.Config{Steps: []chain.Step{{Name: name, Handle: f}}}
+}
+
+// Handle serves f as a step of its own.
+func (h *hook) Handle(name string, f chain.HandleFunc) {
+	h.Serve(admit.MutatePrefix+name, handling(name, f))
 }
 
 // count sums the series of a metric that have all these label values.
@@ -91,26 +102,26 @@ func (h *hook) took() (total time.Duration) {
 }
 
 // mutation is a step that changes the object in place.
-func mutation[T runtime.Object](name string, newObject func() runtime.Object, edit func(context.Context, *admit.Call, T) error) admit.Step {
-	return admit.Step{Name: name, New: newObject, Mutates: true, Run: func(ctx context.Context, c *admit.Call, _, obj runtime.Object) error {
+func mutation[T runtime.Object](name string, newObject func() runtime.Object, edit func(context.Context, *chain.Call, T) error) chain.Step {
+	return chain.Step{Name: name, New: newObject, Mutates: true, Run: func(ctx context.Context, c *chain.Call, _, obj runtime.Object) error {
 		return edit(ctx, c, obj.(T))
 	}}
 }
 
 // onPod is a step that changes the pod, or returns an error.
-func onPod(name string, edit func(*corev1.Pod) error) admit.Step {
-	return mutation(name, newPod, func(_ context.Context, _ *admit.Call, p *corev1.Pod) error { return edit(p) })
+func onPod(name string, edit func(*corev1.Pod) error) chain.Step {
+	return mutation(name, newPod, func(_ context.Context, _ *chain.Call, p *corev1.Pod) error { return edit(p) })
 }
 
 // check is a step that decides on the objects of the request.
-func check(name string, newObject func() runtime.Object, decide func(oldObj, newObj runtime.Object) error) admit.Step {
-	return admit.Step{Name: name, New: newObject, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+func check(name string, newObject func() runtime.Object, decide func(oldObj, newObj runtime.Object) error) chain.Step {
+	return chain.Step{Name: name, New: newObject, Run: func(_ context.Context, _ *chain.Call, oldObj, newObj runtime.Object) error {
 		return decide(oldObj, newObj)
 	}}
 }
 
 // returning is a step that always returns r.
-func returning(r admission.Response) admit.HandleFunc {
+func returning(r admission.Response) chain.HandleFunc {
 	return func(context.Context, admission.Request) admission.Response { return r }
 }
 

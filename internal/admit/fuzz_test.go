@@ -42,13 +42,13 @@ func FuzzServeHTTP(f *testing.F) {
 		g := gomega.NewWithT(t)
 		called := false
 		h := &admit.Handler{MaxBytes: 1 << 20}
-		h.Handle("volumes", func(_ context.Context, req admission.Request) admission.Response {
+		h.Serve(volumes, handling("volumes", func(_ context.Context, req admission.Request) admission.Response {
 			called = true
 			g.Expect(req.UID).NotTo(gomega.BeEmpty())
 			return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 				Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{}}]`),
 			}}
-		})
+		}))
 		r := httptest.NewRequest(http.MethodPost, volumes+"?timeout=30s", bytes.NewReader(text))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

@@ -3,6 +3,7 @@ package admit
 // This file serves chains of steps over HTTP: it reads a request, runs the chain on it, and writes the answer.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -14,11 +15,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -49,8 +53,9 @@ type Handler struct {
 	Tracer   trace.Tracer   // nil traces nothing
 
 	mu          sync.RWMutex
-	chains      map[string]*chain     // by path
-	conversions map[string]Conversion // by path
+	chains      map[string]*chain.Chain // by path
+	closing     []string                // paths; see ServeAll
+	conversions map[string]*Conversion  // by path
 
 	counting sync.Once
 	counts   *Metrics
@@ -59,84 +64,87 @@ type Handler struct {
 	slots      *limiter
 	converting *limiter // the slots of conversions
 	bodies     *readBudget
-	objects    *objectBudget
-	shadows    *shadows
-}
-
-// Handle serves one step that makes its own patch, on MutatePrefix+name.
-func (h *Handler) Handle(name string, f HandleFunc) {
-	h.Serve(MutatePrefix+name, Chain{Steps: []Step{{Name: name, Handle: f}}})
+	objects    *semaphore.Weighted // of conversions
+	runner     chain.Runner
+	shadows    *chain.Shadows
 }
 
 // Serve serves a chain on a path, and replaces the chain that was there.
-func (h *Handler) Serve(path string, c Chain) {
+func (h *Handler) Serve(path string, c chain.Config) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.chains == nil {
-		h.chains = map[string]*chain{}
+		h.chains = map[string]*chain.Chain{}
 	}
-	h.chains[path] = newChain(path, c, h.Counts(), h.chains[path])
+	h.chains[path] = h.chained(path, c)
 }
 
-// ServeAll serves these chains and no others, by path. Calls in flight finish with the chain that they began with.
-func (h *Handler) ServeAll(chains map[string]Chain) {
+// ServeAll serves these chains and no others, by path. Calls in flight finish with the chain that they began with. On the
+// paths that are closing, the connection is closed after each answer, so that a retry goes to another replica.
+func (h *Handler) ServeAll(chains map[string]chain.Config, closing ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	served := make(map[string]*chain, len(chains))
+	served := make(map[string]*chain.Chain, len(chains))
 	for path, c := range chains {
-		served[path] = newChain(path, c, h.Counts(), h.chains[path])
+		served[path] = h.chained(path, c)
 	}
-	h.chains = served
+	h.chains, h.closing = served, closing
 }
 
-func (h *Handler) chain(path string) *chain {
+// chained makes the chain on a path, whose last segment is the name of the webhook.
+func (h *Handler) chained(path string, c chain.Config) *chain.Chain {
+	return chain.New(path[strings.LastIndexByte(path, '/')+1:], c, h.Counts().steps, h.chains[path])
+}
+
+// served returns what is served on a path: a chain, or a conversion, or neither. closes reports whether the connection is
+// closed after its answers.
+func (h *Handler) served(path string) (c *chain.Chain, conversion *Conversion, closes bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.chains[path]
+	return h.chains[path], h.conversions[path], slices.Contains(h.closing, path)
 }
 
 // ServeHTTP answers one AdmissionReview or ConversionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
+	h.prepare()
 	h.closeWhenDraining(w)
-	c := h.chain(r.URL.Path)
-	if c == nil {
-		if conversion, ok := h.conversion(r.URL.Path); ok {
-			h.convert(w, r, conversion, arrived) //nolint:contextcheck // the request carries its context
-			return
-		}
+	c, conversion, closes := h.served(r.URL.Path)
+	switch {
+	case conversion != nil:
+		h.convert(w, r, conversion, arrived) //nolint:contextcheck // the request carries its context
+		return
+	case c == nil:
 		h.unknown(w, r)
 		return
-	}
-	if c.Close {
+	case closes:
 		w.Header().Set("Connection", "close")
 	}
-	r, ended := h.traced(w, r, c.webhook)
+	r, ended := h.traced(w, r, c.Webhook)
 	resp, postponed := h.decide(w, r, c, arrived) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)                        // draining may have begun meanwhile
 	resp.write(w)
 	ended(resp.status)
 	if len(postponed) > 0 {
 		_ = http.NewResponseController(w).Flush()
-		h.shadows.add(h, postponed) //nolint:contextcheck // the request has been answered
+		h.shadows.Add(postponed) //nolint:contextcheck // the request has been answered
 	}
 }
 
 // decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the
 // call's slot and its memory have been released, so a client that does not read its answer delays no other call.
-func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) (response, []shadow) {
-	h.Counts().arrived()
-	defer h.Counts().answered()
-	h.prepare()
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain, arrived time.Time) (response, []chain.Shadow) {
+	h.Counts().inFlight.Inc()
+	defer h.Counts().inFlight.Dec()
 	due := deadline{arrived, requestTimeout(r)}
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
 		return h.refuseCall(w, r, c, err), nil
 	}
-	wants, some := c.selectSteps(rev)
+	wants, some := c.Select(&rev.request, rev.parseUser)
 	if !some {
-		resp := h.respond(r, c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
+		resp := h.respond(r, c, rev, chain.Outcome{Response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		rev.recycle()
 		resp.offline = body.offline
 		return resp, nil
@@ -149,36 +157,42 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 		return h.refuseCall(w, r, c, busy(err)), nil
 	}
 	defer h.slots.release()
-	log := c.logger(h.logOf(ctx), &rev.request)
-	o := h.traceRun(newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects)).wait()
+	o := h.runner.Run(ctx, c, &rev.request, wants)
 	resp := h.respond(r, c, rev, o, arrived)
 	resp.offline = body.offline
-	return resp, c.shadowsOf(ctx, &rev.request, o)
+	return resp, o.Shadows
 }
 
 // Counts returns Metrics, or what it has in place of a nil one.
 func (h *Handler) Counts() *Metrics {
 	h.counting.Do(func() {
 		if h.counts = h.Metrics; h.counts == nil {
-			h.counts = unexposed()
+			h.counts, _ = NewMetrics(nil) // which cannot fail
 		}
 	})
 	return h.counts
 }
 
-// prepare makes the budgets, which need MaxBytes.
+// prepare makes what needs the Handler's fields.
 func (h *Handler) prepare() {
 	h.limits.Do(func() {
 		h.slots, h.converting = newLimiter(callsAtWork, callsWaiting), newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newReadBudget(h.MaxBytes)
-		h.objects = newObjectBudget(decodedCalls)
-		h.shadows = newShadows()
+		h.objects = semaphore.NewWeighted(convertedObjects)
+		h.runner = chain.Runner{Log: h.Log, Tracer: h.Tracer, Objects: chain.NewBudget()}
+		h.shadows = chain.NewShadows(h.runner, func() bool { return len(h.slots.working) > 0 })
 	})
 }
 
+// Stop ends the steps in ModeShadow. Those that wait are dropped. It returns after two seconds at the latest.
+func (h *Handler) Stop() {
+	h.prepare()
+	h.shadows.Stop()
+}
+
 // refuseCall answers a request that is not an AdmissionReview, or that gets no slot.
-func (h *Handler) refuseCall(w http.ResponseWriter, r *http.Request, c *chain, err error) response {
-	return h.refuse(w, r, err, fmt.Sprintf("step %q", c.name), "refused a request", "webhook", c.webhook)
+func (h *Handler) refuseCall(w http.ResponseWriter, r *http.Request, c *chain.Chain, err error) response {
+	return h.refuse(w, r, err, fmt.Sprintf("step %q", c.Name), "refused a request", "webhook", c.Webhook)
 }
 
 // refuse answers a request that is no review, or that could not be answered. The answer begins with of. The message and
@@ -198,7 +212,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, 
 	}
 	h.Counts().refusedWith(status)
 	h.refusedSpan(r.Context(), status, err)
-	h.logOf(r.Context()).Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
+	h.runner.Logger(r.Context()).Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
 	return textResponse(status, fmt.Sprintf("%s: %v", of, err))
 }
 
@@ -213,7 +227,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 		return nil, b, err
 	}
 	if rev, err = parseReview(text); err == nil {
-		h.Counts().received(len(text))
+		h.Counts().requestBytes.Observe(float64(len(text)))
 	}
 	return rev, b, err
 }
@@ -226,36 +240,48 @@ func busy(err error) error {
 	return refuse(http.StatusInternalServerError, "no slot became free before the deadline: %v", err)
 }
 
-// respond builds the answer from an outcome.
-func (h *Handler) respond(r *http.Request, c *chain, rev *review, o outcome, arrived time.Time) response {
-	h.describe(r.Context(), &rev.request, o)
-	if o.err != nil {
-		return h.fail(r, c, rev, o.err, arrived)
+// respond builds the answer from an outcome, and reports the outcome.
+func (h *Handler) respond(r *http.Request, c *chain.Chain, rev *review, o chain.Outcome, arrived time.Time) (resp response) {
+	switch {
+	case o.Err == nil:
+		resp = reviewResponse(rev, o.Response)
+	case errors.Is(o.Err, decode.ErrTooLarge):
+		resp = statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, o.Err.Error())
+	default:
+		resp = textResponse(http.StatusInternalServerError, o.Err.Error())
 	}
-	resp, err := encodeResponse(rev, o.response)
-	if err != nil {
-		return h.fail(r, c, rev, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
-	}
-	took := time.Since(arrived)
-	c.metrics.answered(took, o.operations, len(o.response.Patch), h.exemplar(r.Context()))
-	if !o.response.Allowed {
-		c.sampled(c.blaming(c.logger(h.logOf(r.Context()), &rev.request), o.deniedBy), o.deniedBy, o.response.Result.Message).Info("denied",
-			"user", brief(rev.request.UserInfo.Username), "code", o.response.Result.Code, "reason", o.response.Result.Message, "took", took.String())
-	} else if h.Log.V(1).Enabled() {
-		c.logger(h.logOf(r.Context()), &rev.request).V(1).Info("allowed", "patchBytes", len(o.response.Patch), "took", took.String())
-	}
+	h.runner.Report(r.Context(), c, &rev.request, o, time.Since(arrived))
 	return resp
 }
 
-func (h *Handler) fail(r *http.Request, c *chain, rev *review, err error, arrived time.Time) response {
-	took := time.Since(arrived)
-	c.metrics.answered(took, 0, 0, h.exemplar(r.Context()))
-	c.logFailure(c.logger(h.logOf(r.Context()), &rev.request), err, "step failed; failurePolicy decides",
-		"user", brief(rev.request.UserInfo.Username), "took", took.String())
-	if errors.Is(err, decode.ErrTooLarge) {
-		return statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+// recorder is a ResponseWriter that records the call. The record gets the ID of the trace.
+type recorder interface{ Trace(id string) }
+
+// traced starts the span of a call. Its parent is the span in the request's headers, if any. ended ends it, with the
+// HTTP status of the answer.
+func (h *Handler) traced(w http.ResponseWriter, r *http.Request, name string) (_ *http.Request, ended func(status int)) {
+	if h.Tracer == nil {
+		return r, untraced
 	}
-	return textResponse(http.StatusInternalServerError, err.Error())
+	parent := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := h.Tracer.Start(parent, name, trace.WithSpanKind(trace.SpanKindServer))
+	if records, ok := w.(recorder); ok && span.SpanContext().HasTraceID() {
+		records.Trace(span.SpanContext().TraceID().String())
+		span.SetAttributes(attribute.Bool("eirinix.recorded", true))
+	}
+	return r.WithContext(ctx), func(status int) {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+		span.End()
+	}
+}
+
+func untraced(int) {}
+
+// refusedSpan adds to the span of a call why it was refused.
+func (h *Handler) refusedSpan(ctx context.Context, status int, err error) {
+	if h.Tracer != nil && status >= http.StatusInternalServerError {
+		chain.FailSpan(trace.SpanFromContext(ctx), err)
+	}
 }
 
 // closeWhenDraining closes the connection after the answer while the program drains, so that the next call goes to
@@ -310,6 +336,8 @@ func refuse(status int, format string, args ...any) error {
 	const most = 500
 	return &refusal{status: status, reason: lograte.Brief(fmt.Sprintf(format, args...), most)}
 }
+
+func printable(s string) string { return fmt.Sprintf("%q", lograte.Brief(s, 253)) }
 
 // checkHeader refuses a request that cannot be a review, before its body is read.
 func checkHeader(w http.ResponseWriter, r *http.Request) error {

@@ -17,18 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // onTree is a step on the untyped tree, on the decoded members of the object.
-func onTree(name string, edit func(map[string]any) error) admit.Step {
-	return mutation(name, newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
+func onTree(name string, edit func(map[string]any) error) chain.Step {
+	return mutation(name, newTree, func(_ context.Context, _ *chain.Call, u *unstructured.Unstructured) error {
 		return edit(u.Object)
 	})
 }
 
 // ignoring makes a step one whose failure is ignored.
-func ignoring(s admit.Step) admit.Step {
+func ignoring(s chain.Step) chain.Step {
 	s.Ignore = true
 	return s
 }
@@ -57,7 +57,7 @@ func unwritable(tree map[string]any) error {
 }
 
 var _ = Describe("Steps of a chain", func() {
-	oddly := func(name string) admit.Step {
+	oddly := func(name string) chain.Step {
 		return onTree(name, func(tree map[string]any) error {
 			tree["replicas"] = 3
 			tree["names"] = []string{"a", "b"}
@@ -65,8 +65,8 @@ var _ = Describe("Steps of a chain", func() {
 		})
 	}
 
-	DescribeTable("may put values into a tree that no decoder makes, whatever follows:", func(reinvoke bool, steps ...admit.Step) {
-		r, _ := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+	DescribeTable("may put values into a tree that no decoder makes, whatever follows:", func(reinvoke bool, steps ...chain.Step) {
+		r, _ := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
 		Expect(patched(r)).To(And(HaveKeyWithValue("replicas", int64(3)), HaveKeyWithValue("names", []any{"a", "b"})))
 	},
 		Entry("nothing", false, oddly("a")),
@@ -84,25 +84,25 @@ var _ = Describe("Steps of a chain", func() {
 			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
 			return nil
 		})
-		add := mutation("add", newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
+		add := mutation("add", newTree, func(_ context.Context, _ *chain.Call, u *unstructured.Unstructured) error {
 			labels := u.GetLabels()
 			labels["b"] = "2"
 			u.SetLabels(labels)
 			return nil
 		})
-		r, _ := serve(admit.Chain{Steps: []admit.Step{set, add}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{set, add}})
 		Expect(patched(r)).To(HaveKeyWithValue("metadata", HaveKeyWithValue("labels", map[string]any{"a": "1", "b": "2"})))
 	})
 
 	Describe("with a change that cannot be written", func() {
 		bad := onTree("bad", unwritable)
-		panicking := mutation("bad", newUnwritable, func(_ context.Context, _ *admit.Call, s *unwritableKind) error {
+		panicking := mutation("bad", newUnwritable, func(_ context.Context, _ *chain.Call, s *unwritableKind) error {
 			s.Payload = "bad"
 			return nil
 		})
 
-		DescribeTable("under Ignore lose that change alone:", func(reinvoke bool, steps ...admit.Step) {
-			r, h := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+		DescribeTable("under Ignore lose that change alone:", func(reinvoke bool, steps ...chain.Step) {
+			r, h := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
 			Expect(patched(r)).NotTo(HaveKey("size"))
 			if !reinvoke {
 				Expect(ran(r)).To(Equal("a c"))
@@ -118,12 +118,12 @@ var _ = Describe("Steps of a chain", func() {
 			Entry("between others under Ignore", false, ignoring(labelTree("a")), ignoring(bad), ignoring(labelTree("c"))),
 			Entry("before a step that makes its own patch", false, label("a", nil), ignoring(bad), labelRaw("c")),
 			Entry("with a type that panics", false, label("a", nil), ignoring(panicking), label("c", nil)),
-			Entry("with a type that panics when it is read", false, label("a", nil), ignoring(mutation("bad", newUnreadable, func(context.Context, *admit.Call, *unreadable) error { return nil })), label("c", nil)),
+			Entry("with a type that panics when it is read", false, label("a", nil), ignoring(mutation("bad", newUnreadable, func(context.Context, *chain.Call, *unreadable) error { return nil })), label("c", nil)),
 			Entry("in several rounds", true, label("a", nil), ignoring(bad), label("c", nil)),
 		)
 
-		DescribeTable("under Fail are named, and no other step:", func(reinvoke bool, steps ...admit.Step) {
-			r, _ := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+		DescribeTable("under Fail are named, and no other step:", func(reinvoke bool, steps ...chain.Step) {
+			r, _ := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
 			Expect(r.Body).To(HavePrefix(`step "bad" failed: `))
 		},
@@ -136,9 +136,9 @@ var _ = Describe("Steps of a chain", func() {
 			Entry("with a type that panics", false, label("a", nil), panicking, label("c", nil)),
 		)
 
-		DescribeTable("are counted, and no other step:", func(decision string, steps ...admit.Step) {
+		DescribeTable("are counted, and no other step:", func(decision string, steps ...chain.Step) {
 			h := newHook(allow)
-			h.Handler.Serve(volumes, admit.Chain{Steps: steps})
+			h.Handler.Serve(volumes, chain.Config{Steps: steps})
 			h.ask()
 			const decisions = "eirinix_admission_decisions_total"
 			Expect(h.count(decisions, "bad", decision)).To(BeEquivalentTo(1))
@@ -150,7 +150,7 @@ var _ = Describe("Steps of a chain", func() {
 		)
 
 		It("under Fail are named together where they changed the object together", func() {
-			r, _ := serve(admit.Chain{Steps: []admit.Step{label("z", nil), labelTree("a"), bad}})
+			r, _ := serve(chain.Config{Steps: []chain.Step{label("z", nil), labelTree("a"), bad}})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
 			Expect(r.Body).To(And(HavePrefix(`one of the extensions ["a" "bad"] failed: `), Not(ContainSubstring(`"z"`))))
 		})
@@ -158,7 +158,7 @@ var _ = Describe("Steps of a chain", func() {
 
 	It("are dropped with a run that was undone, also when the next one succeeds", func() {
 		runs := 0
-		flaky := ignoring(label("flaky", func(c *admit.Call) error {
+		flaky := ignoring(label("flaky", func(c *chain.Call) error {
 			runs++
 			c.Warn(fmt.Sprintf("run %d", runs))
 			c.Annotate(fmt.Sprintf("run-%d", runs), "yes")
@@ -168,7 +168,7 @@ var _ = Describe("Steps of a chain", func() {
 			return nil
 		}))
 		again := ignoring(label("again", nil))
-		r, _ := serve(admit.Chain{Steps: []admit.Step{again, flaky, again}, Reinvoke: true})
+		r, _ := serve(chain.Config{Steps: []chain.Step{again, flaky, again}, Reinvoke: true})
 		Expect(runs).To(Equal(2))
 		Expect(r.review("v1").Warnings).To(Equal([]string{"run 2"}))
 		Expect(r.review("v1").AuditAnnotations).To(Equal(map[string]string{"run-2": "yes"}))
@@ -213,7 +213,7 @@ var _ = Describe("Checks of a chain", func() {
 
 	It("do not see the changes of another step", func() {
 		var seen []string
-		rename := func(name string, newObject func() runtime.Object) admit.Step {
+		rename := func(name string, newObject func() runtime.Object) chain.Step {
 			return check(name, newObject, func(oldObj, newObj runtime.Object) error {
 				for _, obj := range []runtime.Object{oldObj, newObj} {
 					seen = append(seen, obj.(metav1.Object).GetName())
@@ -222,7 +222,7 @@ var _ = Describe("Checks of a chain", func() {
 				return nil
 			})
 		}
-		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{
+		r, _ := serve(chain.Config{Validating: true, Steps: []chain.Step{
 			rename("a", newPod), rename("b", newPod), rename("c", newTree), ignoring(rename("d", newPod)), rename("e", newPod), rename("f", newTree),
 		}}, update)
 		Expect(r.review("v1").Allowed).To(BeTrue())
@@ -251,7 +251,7 @@ var _ = Describe("Checks of a chain", func() {
 			meddle(newObj, "quick")
 			return nil
 		})
-		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{slow, quick}}, update, func(req *admissionv1.AdmissionRequest) {
+		r, _ := serve(chain.Config{Validating: true, Steps: []chain.Step{slow, quick}}, update, func(req *admissionv1.AdmissionRequest) {
 			const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"a":"b"},"annotations":{"c":"d"}}}`
 			req.Object.Raw, req.OldObject.Raw = []byte(deployment), []byte(deployment)
 		})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var _ = Describe("The log", func() {
@@ -71,12 +71,12 @@ var _ = Describe("The log", func() {
 	})
 
 	It("names the step where several share a webhook, and the webhook beside it", func() {
-		verdict := func(name string, err error) admit.Step {
+		verdict := func(name string, err error) chain.Step {
 			return check(name, newPod, func(runtime.Object, runtime.Object) error { return err })
 		}
 		denial := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errStep)
 		h := newHook(allow)
-		h.Handler.Serve("/validate/pods-1", admit.Chain{Validating: true, Steps: []admit.Step{
+		h.Handler.Serve("/validate/pods-1", chain.Config{Validating: true, Steps: []chain.Step{
 			verdict("size", denial), verdict("broken", errStep), verdict("fine", nil), verdict("name", denial),
 		}})
 		h.post("/validate/pods-1", body("v1", request())).review("v1")
@@ -85,7 +85,7 @@ var _ = Describe("The log", func() {
 			HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "broken"), HaveKeyWithValue("error", ContainSubstring(errStep.Error())))))
 		Expect(h.logs.all()).To(HaveLen(2))
 
-		h.Handler.Serve("/validate/pods-2", admit.Chain{Validating: true, Steps: []admit.Step{verdict("broken", errStep), verdict("also", errStep)}})
+		h.Handler.Serve("/validate/pods-2", chain.Config{Validating: true, Steps: []chain.Step{verdict("broken", errStep), verdict("also", errStep)}})
 		h.post("/validate/pods-2", body("v1", request()))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-2"), HaveKeyWithValue("step", "broken"))))
 		Expect(h.logs.with("the failure of an earlier one")).To(ConsistOf(HaveKeyWithValue("step", "also")))
@@ -94,14 +94,14 @@ var _ = Describe("The log", func() {
 	DescribeTable("has the panic of a step that was left behind", func(ignore bool) {
 		var begun atomic.Bool
 		late := make(chan struct{})
-		step := label("late", func(*admit.Call) error {
+		step := label("late", func(*chain.Call) error {
 			begun.Store(true)
 			<-late
 			panic("too late")
 		})
 		step.Ignore = ignore
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{step}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{step}})
 		for !begun.Load() { // on a slow machine the time may be over before
 			h.post(volumes+"?timeout=40ms", body("v1", request()))
 		}

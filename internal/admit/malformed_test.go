@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // setBody gives the request a body of known length.
@@ -192,7 +192,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		req := httptest.NewRequest(http.MethodPost, volumes+"?timeout=10s", strings.NewReader(body("v1", request())))
 		req.Header.Set("Content-Type", "application/json")
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", func(c *admit.Call) error {
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", func(c *chain.Call) error {
 			c.Warn(strings.Repeat("long ", 1000))
 			return nil
 		})}})

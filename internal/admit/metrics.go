@@ -1,68 +1,22 @@
 package admit
 
-// This file counts requests, decisions and patches for Prometheus.
+// This file counts requests and conversions for Prometheus.
 
 import (
 	"strconv"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/collectors"
 )
 
-// decision is the result of a step for a request.
-type decision int
-
-const (
-	decisionAllowed decision = iota // without a change
-	decisionPatched                 // allowed, and the object changed
-	decisionDenied
-	decisionSkipped        // the step did not want it
-	decisionFailed         // and so did the call: the step's failurePolicy is Fail
-	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
-	decisionWouldDeny      // allowed, because the step only watches
-	decisionWouldPatch     // not changed, because the step only watches
-	decisionWouldFail      // failed, which matters to no request, because the step is a shadow
-	decisionDropped        // not run: too many shadows wait, or the program stops
-	decisionOwned          // skipped, because a controller keeps the object as it is
-	decisions          int = iota
-)
-
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped", "skipped_owned"}
-
-var operationLabels = [...]admissionv1.Operation{
-	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",
-}
-
-// dryRunLabels are the values of the label for requests that are made, and for dry runs.
-var dryRunLabels = [...]string{"false", "true"}
-
-// operationIndex returns the index of an operation in operationLabels. All unknown operations share one index, which
-// bounds the values of the label.
-func operationIndex(operation admissionv1.Operation) int {
-	for i, known := range operationLabels {
-		if operation == known {
-			return i
-		}
-	}
-	return len(operationLabels) - 1
-}
-
-// Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use.
-//
-// All values of labels come from the program, except the operation, which is one of four, and dry_run, which is one of
-// two. A caller therefore cannot create more series than the steps allow.
+// Metrics counts the requests and the conversions, and the decisions of steps. It is safe for concurrent use.
 type Metrics struct {
-	decisions                   *prometheus.CounterVec
-	duration, stepDuration      *prometheus.HistogramVec
-	patchOperations, patchBytes *prometheus.CounterVec
-	panics, refused             *prometheus.CounterVec
-	left, timeout               *prometheus.GaugeVec
-	inFlight                    prometheus.Gauge
-	requestBytes                prometheus.Observer
+	steps        *chain.Metrics
+	refused      *prometheus.CounterVec
+	inFlight     prometheus.Gauge
+	requestBytes prometheus.Observer
 
 	conversionDuration                  *prometheus.HistogramVec
 	conversionObjects, conversionPanics *prometheus.CounterVec
@@ -72,34 +26,18 @@ type Metrics struct {
 // NewMetrics registers the metrics. If another Manager of the program has registered them, it shares those. Without a
 // registerer, the metrics are counted but not exposed. It returns an error if another collector has one of the names.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	r := collectors.Registration{Registerer: registerer}
-	buckets := []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	steps, err := chain.NewMetrics(registerer)
+	r := collectors.Registration{Registerer: registerer, Err: err}
 	m := &Metrics{
-		decisions: r.Counters("admission_decisions_total",
-			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.",
-			"webhook", "step", "operation", "decision", "dry_run"),
-		duration: r.Histograms("admission_duration_seconds",
-			"Time from the arrival of an admission request to the answer.", buckets, "webhook"),
-		stepDuration: r.Histograms("admission_step_duration_seconds",
-			"Time that a step took to decide on an admission request.", buckets, "webhook", "step"),
-		patchOperations: r.Counters("admission_patch_operations_total",
-			"JSON patch operations sent to the API server.", "webhook"),
-		patchBytes: r.Counters("admission_patch_bytes_total",
-			"Bytes of JSON patches sent to the API server.", "webhook"),
-		panics: r.Counters("admission_panics_total",
-			"Panics of steps.", "webhook", "step"),
+		steps: steps,
 		refused: r.Counters("admission_refused_requests_total",
 			"Requests that no webhook saw, by the HTTP status of the answer.", "code"),
 		inFlight: r.Gauges("admission_in_flight_requests",
 			"Admission requests in flight, including those that wait for a slot.").WithLabelValues(),
-		left: r.Gauges("admission_left_behind_runs",
-			"Runs of steps that continue after the deadline of their request.", "webhook", "step"),
-		timeout: r.Gauges("admission_step_timeout_seconds",
-			"Time that a run of a step has, or shares with other steps of its call.", "webhook", "step"),
 		requestBytes: r.Histograms("admission_request_bytes",
 			"Size of requests.", prometheus.ExponentialBuckets(1<<10, 4, 8)).WithLabelValues(), // to 16 MiB
 		conversionDuration: r.Histograms("conversion_duration_seconds",
-			"Time from the arrival of a conversion request to the answer.", buckets, "crd"),
+			"Time from the arrival of a conversion request to the answer.", chain.Buckets, "crd"),
 		conversionObjects: r.Counters("conversion_objects_total",
 			"Objects of conversion requests: converted, or failed. Of those that are converted, incomplete have lost values, and ignored have annotations that are not applied.", "crd", "result"),
 		conversionPanics: r.Counters("conversion_panics_total",
@@ -114,27 +52,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, r.Err
 }
 
-// unexposed returns metrics that are counted and not exposed.
-func unexposed() *Metrics {
-	m, _ := NewMetrics(nil) // cannot fail without a registerer
-	return m
-}
-
-// arrived adds a request to those in flight, and answered removes it.
-func (m *Metrics) arrived()  { m.inFlight.Inc() }
-func (m *Metrics) answered() { m.inFlight.Dec() }
-
-// received records the size of a request's body.
-func (m *Metrics) received(bytes int) { m.requestBytes.Observe(float64(bytes)) }
-
 // refusedWith counts a request that no webhook sees, by the HTTP status of the answer.
 func (m *Metrics) refusedWith(status int) {
 	m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
-}
-
-// converted records how long a conversion took.
-func (m *Metrics) converted(crd string, took time.Duration) {
-	m.conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
 }
 
 // ConversionMetrics counts the objects of one CustomResourceDefinition.
@@ -163,85 +83,3 @@ func (c *ConversionMetrics) Ignored() { c.ignored.Inc() }
 
 // Panicked counts a panic of a conversion.
 func (c *ConversionMetrics) Panicked() { c.panics.Inc() }
-
-// webhookMetrics holds the metrics of one webhook, looked up beforehand.
-type webhookMetrics struct {
-	all                         *Metrics
-	name                        string
-	duration                    prometheus.Observer
-	patchOperations, patchBytes prometheus.Counter
-}
-
-func (m *Metrics) webhook(name string) *webhookMetrics {
-	return &webhookMetrics{
-		all: m, name: name, duration: m.duration.WithLabelValues(name),
-		patchOperations: m.patchOperations.WithLabelValues(name), patchBytes: m.patchBytes.WithLabelValues(name),
-	}
-}
-
-// answered records how long a call took, and the patch in its answer, if any. exemplar can be nil.
-func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchBytes int, exemplar prometheus.Labels) {
-	observe(w.duration, took, exemplar)
-	if patchOperations > 0 {
-		w.patchOperations.Add(float64(patchOperations))
-		w.patchBytes.Add(float64(patchBytes))
-	}
-}
-
-// stepMetrics holds the metrics of one step of a webhook, looked up beforehand.
-type stepMetrics struct {
-	webhook  *webhookMetrics
-	name     string
-	duration prometheus.Observer
-	panics   prometheus.Counter
-	left     prometheus.Gauge
-	// Counters are made when they are first needed, because most steps use two operations and three decisions, and few
-	// requests are dry runs.
-	decisions [len(dryRunLabels)][len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
-}
-
-func (w *webhookMetrics) step(name string) *stepMetrics {
-	return &stepMetrics{
-		webhook: w, name: name, duration: w.all.stepDuration.WithLabelValues(w.name, name),
-		panics: w.all.panics.WithLabelValues(w.name, name), left: w.all.left.WithLabelValues(w.name, name),
-	}
-}
-
-// decided counts a decision and records how long it took. A request that is skipped or dropped takes no time, so none is
-// recorded. exemplar can be nil.
-func (s *stepMetrics) decided(req *admissionv1.AdmissionRequest, d decision, took time.Duration, exemplar prometheus.Labels) {
-	index, dry := operationIndex(req.Operation), 0
-	if req.DryRun != nil && *req.DryRun {
-		dry = 1
-	}
-	counter := s.decisions[dry][index][d].Load()
-	if counter == nil {
-		c := s.webhook.all.decisions.WithLabelValues(
-			s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d], dryRunLabels[dry])
-		counter = &c
-		s.decisions[dry][index][d].Store(counter)
-	}
-	(*counter).Inc()
-	if d != decisionSkipped && d != decisionOwned && d != decisionDropped {
-		observe(s.duration, took, exemplar)
-	}
-}
-
-// observe records a duration, with the labels that lead to its trace, if there are any.
-func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labels) {
-	if with, ok := o.(prometheus.ExemplarObserver); ok && exemplar != nil {
-		with.ObserveWithExemplar(took.Seconds(), exemplar)
-		return
-	}
-	o.Observe(took.Seconds())
-}
-
-// within records the timeout of a step. A step with none has no series.
-func (s *stepMetrics) within(timeout time.Duration) {
-	if timeout > 0 {
-		s.webhook.all.timeout.WithLabelValues(s.webhook.name, s.name).Set(timeout.Seconds())
-	}
-}
-
-// panicked counts a panic. The decision is counted in addition.
-func (s *stepMetrics) panicked() { s.panics.Inc() }

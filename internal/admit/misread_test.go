@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 const (
@@ -38,9 +38,9 @@ func replacing(raw string) func(*admissionv1.AdmissionRequest) {
 }
 
 // classic is a step in the style of EiriniX.
-func classic(name string) admit.Step {
-	pods := &admit.Pods{}
-	return admit.Step{Name: name, Pods: pods, Handle: func(_ context.Context, req admission.Request) admission.Response {
+func classic(name string) chain.Step {
+	pods := &chain.Pods{}
+	return chain.Step{Name: name, Pods: pods, Handle: func(_ context.Context, req admission.Request) admission.Response {
 		if _, err := pods.Pod(req); err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
@@ -49,14 +49,14 @@ func classic(name string) admit.Step {
 }
 
 var _ = Describe("An object that does not decode", func() {
-	reads := func(name string) admit.Step {
+	reads := func(name string) chain.Step {
 		return check(name, newPod, func(_, _ runtime.Object) error { return nil })
 	}
-	kinds := map[string]func(string) admit.Step{
-		"Validation": reads, "Mutation": func(name string) admit.Step { return onPod(name, func(*corev1.Pod) error { return nil }) }, "Extension": classic,
+	kinds := map[string]func(string) chain.Step{
+		"Validation": reads, "Mutation": func(name string) chain.Step { return onPod(name, func(*corev1.Pod) error { return nil }) }, "Extension": classic,
 	}
-	only := func(s admit.Step) admit.Chain {
-		return admit.Chain{Validating: !s.Mutates && s.Handle == nil, Steps: []admit.Step{s}}
+	only := func(s chain.Step) chain.Config {
+		return chain.Config{Validating: !s.Mutates && s.Handle == nil, Steps: []chain.Step{s}}
 	}
 	// breaks makes the limit of a pod one that does not decode.
 	breaks := onTree("breaks", func(tree map[string]any) error {
@@ -86,7 +86,7 @@ var _ = Describe("An object that does not decode", func() {
 				Expect(h.count("eirinix_admission_decisions_total", "typed", "ignored")).To(Equal(1.0))
 			})
 
-			DescribeTable("would be denied", func(mode admit.Mode, warnings, audit int) {
+			DescribeTable("would be denied", func(mode chain.Mode, warnings, audit int) {
 				r, h := serve(only(in(mode, step("typed"))), carrying(typo))
 				resp := r.review("v1")
 				Expect(resp.Allowed).To(BeTrue())
@@ -96,48 +96,48 @@ var _ = Describe("An object that does not decode", func() {
 				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
 				Eventually(func() []map[string]any { return h.logs.with("would deny") }).Should(ConsistOf(HaveKeyWithValue("reason", HavePrefix(misfit))))
 			},
-				Entry("in Warn", admit.ModeWarn, 1, 0),
-				Entry("in Audit", admit.ModeAudit, 0, 1),
-				Entry("in Shadow", admit.ModeShadow, 0, 0),
+				Entry("in Warn", chain.ModeWarn, 1, 0),
+				Entry("in Audit", chain.ModeAudit, 0, 1),
+				Entry("in Shadow", chain.ModeShadow, 0, 0),
 			)
 
-			DescribeTable("and is ignored in that mode, too", func(mode admit.Mode, decision string) {
+			DescribeTable("and is ignored in that mode, too", func(mode chain.Mode, decision string) {
 				_, h := serve(only(ignoring(in(mode, step("typed")))), carrying(typo))
 				Eventually(decided(h, "typed", decision)).Should(Equal(1.0))
 			},
-				Entry("Warn", admit.ModeWarn, "ignored"),
-				Entry("Audit", admit.ModeAudit, "ignored"),
-				Entry("Shadow", admit.ModeShadow, "would_fail"),
+				Entry("Warn", chain.ModeWarn, "ignored"),
+				Entry("Audit", chain.ModeAudit, "ignored"),
+				Entry("Shadow", chain.ModeShadow, "would_fail"),
 			)
 
 			It("would be denied by a shadow whose author wrote Fail", func() {
-				s := ignoring(in(admit.ModeShadow, step("typed")))
+				s := ignoring(in(chain.ModeShadow, step("typed")))
 				s.Shadow = true
 				_, h := serve(only(s), carrying(typo))
 				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
 			})
 
 			It("because an earlier step broke it, is a failure", func() {
-				r, h := serve(admit.Chain{Steps: []admit.Step{breaks, step("typed")}})
+				r, h := serve(chain.Config{Steps: []chain.Step{breaks, step("typed")}})
 				Expect(r.Status).To(Equal(http.StatusInternalServerError))
 				Expect(r.Body).To(And(HavePrefix(`step "typed" failed: `), ContainSubstring(asFailed)))
 				Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(Equal(1.0))
 			})
 
 			It("because an earlier step broke it, is the failure of a shadow", func() {
-				r, h := serve(admit.Chain{Steps: []admit.Step{breaks, shadow(step("typed"))}})
+				r, h := serve(chain.Config{Steps: []chain.Step{breaks, shadow(step("typed"))}})
 				Expect(r.review("v1").Allowed).To(BeTrue())
 				Eventually(decided(h, "typed", "would_fail")).Should(Equal(1.0))
 			})
 
 			It("as it arrived, is denied after an earlier step has changed something else", func() {
-				r, _ := serve(admit.Chain{Steps: []admit.Step{labelTree("label"), step("typed")}}, carrying(typo))
+				r, _ := serve(chain.Config{Steps: []chain.Step{labelTree("label"), step("typed")}}, carrying(typo))
 				Expect(r.review("v1").Result.Message).To(HavePrefix("typed: " + misfit))
 			})
 
 			It("is none for a step after the one that repairs it", func() {
 				repairs := onTree("repairs", func(tree map[string]any) error { tree["spec"] = nil; return nil })
-				r, _ := serve(admit.Chain{Steps: []admit.Step{repairs, step("typed")}}, carrying(typo))
+				r, _ := serve(chain.Config{Steps: []chain.Step{repairs, step("typed")}}, carrying(typo))
 				Expect(r.review("v1").Allowed).To(BeTrue())
 			})
 
@@ -168,7 +168,7 @@ var _ = Describe("An object that does not decode", func() {
 	})
 
 	It("is denied for each step that reads it, and for steps under Ignore goes on", func() {
-		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{reads("a"), ignoring(reads("b")), reads("c")}}, carrying(typo))
+		r, h := serve(chain.Config{Validating: true, Steps: []chain.Step{reads("a"), ignoring(reads("b")), reads("c")}}, carrying(typo))
 		Expect(r.review("v1").Result.Message).To(And(HavePrefix("a: "+misfit), ContainSubstring("; c: "+misfit), Not(ContainSubstring("b: "))))
 		Expect(h.count("eirinix_admission_decisions_total", "b", "ignored")).To(Equal(1.0))
 	})

@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // an is a step in the form of EiriniX, as a Manager makes it of an Extension.
-func an(pods *admit.Pods, name string, handle func(*corev1.Pod, admission.Request) admission.Response) admit.Step {
-	return admit.Step{Name: name, Pods: pods, Handle: func(_ context.Context, req admission.Request) admission.Response {
+func an(pods *chain.Pods, name string, handle func(*corev1.Pod, admission.Request) admission.Response) chain.Step {
+	return chain.Step{Name: name, Pods: pods, Handle: func(_ context.Context, req admission.Request) admission.Response {
 		p, err := pods.Pod(req)
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
@@ -36,35 +36,35 @@ func mark(p *corev1.Pod, name string) *corev1.Pod {
 }
 
 var _ = Describe("An extension about pods", func() {
-	var pods *admit.Pods
-	BeforeEach(func() { pods = &admit.Pods{} })
+	var pods *chain.Pods
+	BeforeEach(func() { pods = &chain.Pods{} })
 
 	// labelPod changes a copy, labelOwn the pod that it was given.
-	labelPod := func(name string) admit.Step {
+	labelPod := func(name string) chain.Step {
 		return an(pods, name, func(p *corev1.Pod, req admission.Request) admission.Response {
 			return pods.Patch(req, mark(p.DeepCopy(), name))
 		})
 	}
-	labelOwn := func(name string) admit.Step {
+	labelOwn := func(name string) chain.Step {
 		return an(pods, name, func(p *corev1.Pod, req admission.Request) admission.Response { return pods.Patch(req, mark(p, name)) })
 	}
 
-	DescribeTable("is one of many steps:", func(expected string, reinvoke bool, steps func() []admit.Step) {
-		r, _ := serve(admit.Chain{Steps: steps(), Reinvoke: reinvoke})
+	DescribeTable("is one of many steps:", func(expected string, reinvoke bool, steps func() []chain.Step) {
+		r, _ := serve(chain.Config{Steps: steps(), Reinvoke: reinvoke})
 		Expect(ran(r)).To(Equal(expected))
 	},
-		Entry("alone", "a", false, func() []admit.Step { return []admit.Step{labelPod("a")} }),
-		Entry("alone, on the pod that it was given", "a", false, func() []admit.Step { return []admit.Step{labelOwn("a")} }),
-		Entry("of its own kind", "a b c", false, func() []admit.Step { return []admit.Step{labelPod("a"), labelOwn("b"), labelPod("c")} }),
-		Entry("of all forms", "a b c d e f", false, func() []admit.Step {
-			return []admit.Step{label("a", nil), labelPod("b"), labelTree("c"), labelOwn("d"), labelRaw("e"), labelPod("f")}
+		Entry("alone", "a", false, func() []chain.Step { return []chain.Step{labelPod("a")} }),
+		Entry("alone, on the pod that it was given", "a", false, func() []chain.Step { return []chain.Step{labelOwn("a")} }),
+		Entry("of its own kind", "a b c", false, func() []chain.Step { return []chain.Step{labelPod("a"), labelOwn("b"), labelPod("c")} }),
+		Entry("of all forms", "a b c d e f", false, func() []chain.Step {
+			return []chain.Step{label("a", nil), labelPod("b"), labelTree("c"), labelOwn("d"), labelRaw("e"), labelPod("f")}
 		}),
-		Entry("under Ignore", "a b c", false, func() []admit.Step {
-			return []admit.Step{ignoring(labelPod("a")), ignoring(label("b", nil)), ignoring(labelOwn("c"))}
+		Entry("under Ignore", "a b c", false, func() []chain.Step {
+			return []chain.Step{ignoring(labelPod("a")), ignoring(label("b", nil)), ignoring(labelOwn("c"))}
 		}),
-		Entry("that run again", "a b a b", true, func() []admit.Step { return []admit.Step{labelPod("a"), labelOwn("b")} }),
-		Entry("beside one that fails and is ignored", "a c", false, func() []admit.Step {
-			return []admit.Step{labelPod("a"), ignoring(an(pods, "b", func(p *corev1.Pod, req admission.Request) admission.Response {
+		Entry("that run again", "a b a b", true, func() []chain.Step { return []chain.Step{labelPod("a"), labelOwn("b")} }),
+		Entry("beside one that fails and is ignored", "a c", false, func() []chain.Step {
+			return []chain.Step{labelPod("a"), ignoring(an(pods, "b", func(p *corev1.Pod, req admission.Request) admission.Response {
 				pods.Patch(req, mark(p, "b"))
 				return admission.Errored(500, errStep)
 			})), labelPod("c")}
@@ -72,14 +72,14 @@ var _ = Describe("An extension about pods", func() {
 	)
 
 	It("answers with the operations that it made, once", func() {
-		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a")}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{labelPod("a")}})
 		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a "}}]`))
 	})
 
 	It("may go on changing the pod, of which the patch and the steps that follow see nothing", func() {
 		var late sync.WaitGroup
 		going := make(chan struct{})
-		r, _ := serve(admit.Chain{Steps: []admit.Step{
+		r, _ := serve(chain.Config{Steps: []chain.Step{
 			an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 				resp := pods.Patch(req, mark(p, "a"))
 				p.Annotations["ran"] = "overwritten"
@@ -92,14 +92,14 @@ var _ = Describe("An extension about pods", func() {
 				})
 				return resp
 			}),
-			label("b", func(*admit.Call) error { close(going); return nil }), labelPod("c"),
+			label("b", func(*chain.Call) error { close(going); return nil }), labelPod("c"),
 		}})
 		Expect(ran(r)).To(Equal("a b c"))
 		late.Wait()
 	})
 
 	DescribeTable("may change the response, which is then taken as it is:", func(expected string, change func(*admission.Response)) {
-		r, _ := serve(admit.Chain{Steps: []admit.Step{
+		r, _ := serve(chain.Config{Steps: []chain.Step{
 			an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 				resp := pods.Patch(req, mark(p, "a"))
 				change(&resp)
@@ -125,7 +125,7 @@ var _ = Describe("An extension about pods", func() {
 
 	It("makes the last of several patches, and answers with any of them", func() {
 		for _, first := range []bool{true, false} {
-			r, _ := serve(admit.Chain{Steps: []admit.Step{
+			r, _ := serve(chain.Config{Steps: []chain.Step{
 				an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 					one, two := pods.Patch(req, mark(p.DeepCopy(), "one")), pods.Patch(req, mark(p.DeepCopy(), "two"))
 					if first {
@@ -141,7 +141,7 @@ var _ = Describe("An extension about pods", func() {
 
 	It("has a request like any other, and may overwrite it", func() {
 		var got admission.Request
-		r, _ := serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+		r, _ := serve(chain.Config{Steps: []chain.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 			got = req
 			got.AdmissionRequest = *req.DeepCopy()
 			resp := pods.Patch(req, mark(p, "a"))
@@ -154,7 +154,7 @@ var _ = Describe("An extension about pods", func() {
 
 	It("makes a patch for the object that stands in the request, also where the program has put it there", func() {
 		var resp admission.Response
-		serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+		serve(chain.Config{Steps: []chain.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 			for i := range req.Object.Raw {
 				req.Object.Raw[i] = ' '
 			}
@@ -167,7 +167,7 @@ var _ = Describe("An extension about pods", func() {
 
 	It("may write its own patch, and over the object in the request, as the last one too", func() {
 		byHand := []byte(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"by hand "}}]`)
-		overwriting := func(patch []byte) admit.Step {
+		overwriting := func(patch []byte) chain.Step {
 			return an(pods, "a", func(_ *corev1.Pod, req admission.Request) admission.Response {
 				_ = append(req.Object.Raw, "beyond its end"...)
 				for i := range req.Object.Raw {
@@ -176,22 +176,22 @@ var _ = Describe("An extension about pods", func() {
 				return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: patch}}
 			})
 		}
-		for _, steps := range [][]admit.Step{{overwriting(byHand)}, {overwriting(byHand), label("b", nil)}} {
-			r, _ := serve(admit.Chain{Steps: steps})
+		for _, steps := range [][]chain.Step{{overwriting(byHand)}, {overwriting(byHand), label("b", nil)}} {
+			r, _ := serve(chain.Config{Steps: steps})
 			Expect(r.review("v1").Patch).To(ContainSubstring("by hand"))
 		}
-		r, _ := serve(admit.Chain{Steps: []admit.Step{overwriting([]byte(`{}`))}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{overwriting([]byte(`{}`))}})
 		Expect(r.Body).To(ContainSubstring("the patch is no JSON patch"))
 	})
 
 	It("may write over the object in the request without a trace in the shadows before it", func() {
-		look := in(admit.ModeShadow, onPod("look", func(p *corev1.Pod) error {
+		look := in(chain.ModeShadow, onPod("look", func(p *corev1.Pod) error {
 			if p.Spec.Containers[0].Env[0].Value != secret {
 				return errStep
 			}
 			return nil
 		}))
-		_, h := serve(admit.Chain{Steps: []admit.Step{look, an(pods, "a", func(_ *corev1.Pod, req admission.Request) admission.Response {
+		_, h := serve(chain.Config{Steps: []chain.Step{look, an(pods, "a", func(_ *corev1.Pod, req admission.Request) admission.Response {
 			for i := range req.Object.Raw {
 				req.Object.Raw[i] = 'x'
 			}
@@ -203,12 +203,12 @@ var _ = Describe("An extension about pods", func() {
 	It("sees the pod as the steps before have left it, in the request too", func() {
 		var raw []byte
 		var p *corev1.Pod
-		serve(admit.Chain{Steps: []admit.Step{label("a", nil), labelPod("b"), an(pods, "c", func(pod *corev1.Pod, req admission.Request) admission.Response {
+		serve(chain.Config{Steps: []chain.Step{label("a", nil), labelPod("b"), an(pods, "c", func(pod *corev1.Pod, req admission.Request) admission.Response {
 			raw, p = req.Object.Raw, pod
 			return admission.Allowed("")
 		})}})
 		Expect(p.Annotations).To(HaveKeyWithValue("ran", "a b "))
-		Expect(new(admit.Pods).Pod(admission.Request{AdmissionRequest: *request(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw })})).To(Equal(p))
+		Expect(new(chain.Pods).Pod(admission.Request{AdmissionRequest: *request(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw })})).To(Equal(p))
 	})
 
 	It("that was left behind still gets its patch, and touches nothing of the call", func() {
@@ -222,14 +222,14 @@ var _ = Describe("An extension about pods", func() {
 			return admission.Allowed("")
 		}))
 		slow.Timeout = 50 * time.Millisecond
-		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), slow, label("b", func(*admit.Call) error { close(left); return nil }), labelOwn("c")}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{labelPod("a"), slow, label("b", func(*chain.Call) error { close(left); return nil }), labelOwn("c")}})
 		Expect(ran(r)).To(Equal("a b c"))
 		Expect((<-answered).Patches).To(HaveLen(1))
 	})
 
 	It("runs beside others on the same request", func() {
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{labelPod("a"), label("b", nil), labelOwn("c")}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{labelPod("a"), label("b", nil), labelOwn("c")}})
 		text := body("v1", request())
 		var all sync.WaitGroup
 		for range 20 {
@@ -247,10 +247,10 @@ var _ = Describe("An extension about pods", func() {
 		broken := an(pods, "broken", func(*corev1.Pod, admission.Request) admission.Response {
 			return raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch)})
 		})
-		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), broken}})
+		r, _ := serve(chain.Config{Steps: []chain.Step{labelPod("a"), broken}})
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 		Expect(r.Body).To(HavePrefix(`step "broken" failed: its patch makes an object that the API server cannot read: `))
-		r, _ = serve(admit.Chain{Steps: []admit.Step{labelPod("a"), ignoring(broken), labelPod("b")}})
+		r, _ = serve(chain.Config{Steps: []chain.Step{labelPod("a"), ignoring(broken), labelPod("b")}})
 		Expect(ran(r)).To(Equal("a b"))
 	},
 		Entry("a label that is an object", `[{"op":"add","path":"/metadata/labels","value":{"x":{"a":1}}}]`),
@@ -259,7 +259,7 @@ var _ = Describe("An extension about pods", func() {
 	)
 
 	It("may patch an object of another kind, about which nothing is known", func() {
-		r, _ := serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+		r, _ := serve(chain.Config{Steps: []chain.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 			Expect(p).To(BeNil())
 			return raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"x":{"a":1}}}]`)})
 		})}}, func(req *admissionv1.AdmissionRequest) {

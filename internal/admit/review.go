@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 const (
@@ -121,7 +123,7 @@ func (r *review) recycle() {
 // released.
 func (r *review) parseUser() {
 	if r.user != nil {
-		p := &reviewParser{cursor: cursorOf(r.user)}
+		p := &reviewParser{Reader: jsontext.Reader{Text: r.user}}
 		p.userInfo(&r.request.UserInfo)
 		r.user = nil
 	}
@@ -173,7 +175,7 @@ const mostBeside = 256 << 10
 
 // besideObjects returns the number of bytes beside the objects.
 func besideObjects(body []byte) (n int) {
-	c, objects := cursorOf(body), 0
+	c, objects := jsontext.Reader{Text: body}, 0
 	for more := c.Enter('{'); more; more = c.More('{') {
 		if string(c.Name()) != "request" || c.Peek() != '{' {
 			n += len(c.Value())
@@ -200,7 +202,7 @@ func besideObjects(body []byte) (n int) {
 // reviewParser reads one AdmissionReview. It also holds the values that the request points to. A review is thus
 // one piece of memory, except its lists and the text of its strings.
 type reviewParser struct {
-	cursor
+	jsontext.Reader
 	result          review
 	words           strings.Builder // the text of the review's strings, one after the other
 	checking        bool            // strings and lists are read but not kept

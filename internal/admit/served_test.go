@@ -20,15 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var _ = Describe("A handler with metrics", func() {
 	It("counts its decisions, by webhook, step and operation", func() {
 		h := newHook(allow)
-		broken := label("broken", func(*admit.Call) error { panic("oops") })
+		broken := label("broken", func(*chain.Call) error { panic("oops") })
 		broken.Ignore = true
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", nil), broken}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil), broken}})
 		h.Handle("denier", returning(admission.Denied("no")))
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
 		Expect(h.post("/mutate/denier", body("v1", request())).Status).To(Equal(http.StatusOK))
@@ -93,7 +93,7 @@ var _ = Describe("An object that would take too much memory", func() {
 	It("is refused by a message that the API server shows, with the reason and the remedy", func() {
 		h := newHook(allow)
 		h.Handler.MaxBytes = 4 << 20
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", nil)}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil)}})
 		hostile := func(req *admissionv1.AdmissionRequest) {
 			req.Object.Raw = []byte(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
 		}
@@ -123,7 +123,7 @@ var _ = Describe("A large object that an API server accepts", func() {
 	DescribeTable("is admitted, and changed, also if several come at once:", func(raw string, fresh func() runtime.Object) {
 		h := newHook(allow)
 		h.Handler.MaxBytes = 32 << 20
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{mutation("a", fresh, func(_ context.Context, _ *admit.Call, o runtime.Object) error {
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{mutation("a", fresh, func(_ context.Context, _ *chain.Call, o runtime.Object) error {
 			o.(metav1.Object).SetLabels(map[string]string{"a": "b"})
 			return nil
 		})}})

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // sized makes the pod of a request as large as this many bytes, in containers with an environment.
@@ -53,7 +53,7 @@ func newHanging() *hanging {
 	h.MaxBytes = 32 << 20
 	h.release = sync.OnceFunc(func() { close(h.hung) })
 	DeferCleanup(h.release)
-	h.Handler.Serve(beside, admit.Chain{Validating: true, Steps: []admit.Step{check("beside", newPod, func(_, _ kruntime.Object) error { return nil })}})
+	h.Handler.Serve(beside, chain.Config{Validating: true, Steps: []chain.Step{check("beside", newPod, func(_, _ kruntime.Object) error { return nil })}})
 	return h
 }
 
@@ -64,7 +64,7 @@ func (h *hanging) hang() error {
 }
 
 // step is a step that hangs. Its runs are left behind after 20 ms.
-func (h *hanging) step(mode admit.Mode, ignore, mutates bool) admit.Step {
+func (h *hanging) step(mode chain.Mode, ignore, mutates bool) chain.Step {
 	s := check("hangs", newPod, func(_, _ kruntime.Object) error { return h.hang() })
 	if mutates {
 		s = onPod("hangs", func(*corev1.Pod) error { return h.hang() })
@@ -79,23 +79,23 @@ func decided(h *hook, step, decision string) func() float64 {
 	return func() float64 { return h.count("eirinix_admission_decisions_total", step, decision) }
 }
 
-func shadow(s admit.Step) admit.Step { return in(admit.ModeShadow, s) }
+func shadow(s chain.Step) chain.Step { return in(chain.ModeShadow, s) }
 
-func refusing(name string) admit.Step {
+func refusing(name string) chain.Step {
 	return check(name, newPod, func(_, _ kruntime.Object) error {
 		return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
 	})
 }
 
 var _ = Describe("A run that hangs", func() {
-	modes := map[string]admit.Mode{"Deny": admit.ModeDeny, "Warn": admit.ModeWarn, "Audit": admit.ModeAudit, "Shadow": admit.ModeShadow}
+	modes := map[string]chain.Mode{"Deny": chain.ModeDeny, "Warn": chain.ModeWarn, "Audit": chain.ModeAudit, "Shadow": chain.ModeShadow}
 	for name, mode := range modes {
 		for _, ignore := range []bool{false, true} {
 			for _, mutates := range []bool{false, true} {
 				It(fmt.Sprintf("on the largest objects delays no other call, and in the end its step fails at once: %s, Ignore %t, Mutation %t", name, ignore, mutates), func() {
 					h := newHanging()
 					path := volumes
-					h.Handler.Serve(path, admit.Chain{Validating: !mutates, Steps: []admit.Step{h.step(mode, ignore, mutates)}})
+					h.Handler.Serve(path, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates)}})
 					full := func() bool {
 						return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0
 					}
@@ -103,7 +103,7 @@ var _ = Describe("A run that hangs", func() {
 						Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
 						for _, size := range []int{oneMB, largestLegal} {
 							h.post(path+"?timeout=10s", body("v1", request(sized(size))))
-							if asked++; mode == admit.ModeShadow {
+							if asked++; mode == chain.ModeShadow {
 								Eventually(decided(h.hook, "hangs", "would_fail")).WithTimeout(10 * time.Second).Should(BeEquivalentTo(asked))
 							}
 							Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
@@ -122,11 +122,11 @@ var _ = Describe("A run that hangs", func() {
 		}
 	}
 
-	DescribeTable("delays no other call while it is waited for", func(mode admit.Mode) {
+	DescribeTable("delays no other call while it is waited for", func(mode chain.Mode) {
 		h := newHanging()
 		s := h.step(mode, true, true)
 		s.Timeout = time.Minute
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{s}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{s}})
 		done := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()
@@ -138,9 +138,9 @@ var _ = Describe("A run that hangs", func() {
 		h.release()
 		Eventually(done).Should(BeClosed())
 	},
-		Entry("Deny", admit.ModeDeny),
-		Entry("Audit", admit.ModeAudit),
-		Entry("Shadow", admit.ModeShadow),
+		Entry("Deny", chain.ModeDeny),
+		Entry("Audit", chain.ModeAudit),
+		Entry("Shadow", chain.ModeShadow),
 	)
 })
 
@@ -148,9 +148,9 @@ var _ = Describe("Shadows", func() {
 	It("cost the others none of 2,000 counts if one of them hangs", func() {
 		const requests, waiting = 2000, 200
 		h := newHanging()
-		s := h.step(admit.ModeShadow, true, false)
+		s := h.step(chain.ModeShadow, true, false)
 		s.Timeout = time.Hour
-		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{s, shadow(refusing("quick")), shadow(refusing("other"))}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{s, shadow(refusing("quick")), shadow(refusing("other"))}})
 		for n := 1; n <= requests; n++ {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 			if n%(waiting/2) == 0 { // as much as their queues hold
@@ -164,9 +164,9 @@ var _ = Describe("Shadows", func() {
 
 	It("leave room for the large objects of others, however many of one's wait", func() {
 		h := newHanging()
-		s := h.step(admit.ModeShadow, true, false)
+		s := h.step(chain.ModeShadow, true, false)
 		s.Timeout = time.Hour
-		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{s, shadow(refusing("quick"))}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{s, shadow(refusing("quick"))}})
 		for n := range 20 {
 			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
 			Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(n + 1))
@@ -193,15 +193,15 @@ var _ = Describe("Shadows", func() {
 			return &corev1.Pod{}
 		}
 		var copies atomic.Int64
-		change := func(name string) admit.Step {
-			s := mutation(name, func() kruntime.Object { return &copied{copies: &copies} }, func(_ context.Context, _ *admit.Call, p *copied) error {
+		change := func(name string) chain.Step {
+			s := mutation(name, func() kruntime.Object { return &copied{copies: &copies} }, func(_ context.Context, _ *chain.Call, p *copied) error {
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
 				return nil
 			})
 			return s
 		}
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{look, change("a"), look, change("b"), look, change("c"), look}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{look, change("a"), look, change("b"), look, change("c"), look}})
 		served.Store(true)
 		Expect(ran(h.post(volumes+"?timeout=2s", body("v1", request())))).To(Equal("a b c"))
 		Expect(copies.Load()).To(BeEquivalentTo(1), "one patch is made, as without the shadows between them")
@@ -211,27 +211,27 @@ var _ = Describe("Shadows", func() {
 
 	It("run once for a call whose steps run again", func() {
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Reinvoke: true, Steps: []admit.Step{shadow(label("shadow", nil)), label("a", nil), labelTree("b"), shadow(label("last", nil))}})
+		h.Handler.Serve(volumes, chain.Config{Reinvoke: true, Steps: []chain.Step{shadow(label("shadow", nil)), label("a", nil), labelTree("b"), shadow(label("last", nil))}})
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
 		Eventually(decided(h, "last", "would_patch")).Should(Equal(1.0))
 		Eventually(decided(h, "shadow", "would_patch")).Should(Equal(1.0))
 	})
 
 	It("are asked about the objects that their selectors match when the call leaves them", func() {
-		matcher, err := admit.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, nil)
+		matcher, err := chain.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, nil)
 		Expect(err).NotTo(HaveOccurred())
-		team := func(name, value string) admit.Step {
+		team := func(name, value string) chain.Step {
 			return onPod(name, func(p *corev1.Pod) error { p.Labels = map[string]string{"team": value}; return nil })
 		}
 		look := shadow(onPod("look", func(*corev1.Pod) error { return nil }))
 		look.Matcher = matcher
 		for decision, value := range map[string]string{"allowed": "a", "skipped": "b"} {
 			h := newHook(allow)
-			h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{team("first", "a"), look, team("last", value)}})
+			h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{team("first", "a"), look, team("last", value)}})
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 			Eventually(decided(h, "look", decision)).Should(Equal(1.0))
 		}
-		r, h := serve(admit.Chain{Steps: []admit.Step{look}})
+		r, h := serve(chain.Config{Steps: []chain.Step{look}})
 		Expect(r.review("v1").Allowed).To(BeTrue())
 		Expect(decided(h, "look", "skipped")()).To(Equal(1.0))
 	})
@@ -240,10 +240,10 @@ var _ = Describe("Shadows", func() {
 		seen := make(chan string, 1)
 		look := shadow(onPod("look", func(p *corev1.Pod) error { seen <- p.Annotations["ran"]; return nil }))
 		h := newHanging()
-		hangs := h.step(admit.ModeDeny, false, true)
+		hangs := h.step(chain.ModeDeny, false, true)
 		hangs.Timeout = 0
-		for _, last := range []admit.Step{refusing("last"), onPod("last", func(*corev1.Pod) error { return errStep }), hangs} {
-			h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{look, label("a", nil), last}})
+		for _, last := range []chain.Step{refusing("last"), onPod("last", func(*corev1.Pod) error { return errStep }), hangs} {
+			h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{look, label("a", nil), last}})
 			h.post(volumes+"?timeout=200ms", body("v1", request()))
 			Eventually(seen).Should(Receive(BeEmpty()))
 		}
@@ -251,7 +251,7 @@ var _ = Describe("Shadows", func() {
 
 	It("that are late have failed for no request", func() {
 		h := newHanging()
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{h.step(admit.ModeShadow, true, true)}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeShadow, true, true)}})
 		const late = 20
 		for range late {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
@@ -263,13 +263,13 @@ var _ = Describe("Shadows", func() {
 
 	It("end with the program", func(ctx SpecContext) {
 		begun := make(chan struct{}, 1)
-		waits := shadow(admit.Step{Name: "waits", New: newPod, Run: func(ctx context.Context, _ *admit.Call, _, _ kruntime.Object) error {
+		waits := shadow(chain.Step{Name: "waits", New: newPod, Run: func(ctx context.Context, _ *chain.Call, _, _ kruntime.Object) error {
 			begun <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
 		}})
 		h := newHook(allow)
-		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{waits}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{waits}})
 		for range 5 {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 		}
@@ -281,34 +281,34 @@ var _ = Describe("Shadows", func() {
 		stacks := make([]byte, 4<<20)
 		Eventually(func() bool {
 			// workers of other specs may have to end, too
-			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "admit.(*shadows).work")
+			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "chain.(*Shadows).work")
 		}).WithTimeout(time.Minute).Should(BeFalse())
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
-		Expect(decided(h, "waits", "dropped")()).To(Equal(6.0))
+		Eventually(decided(h, "waits", "dropped")).Should(Equal(6.0))
 		h.Handler.Stop()
 	})
 
 	It("are counted by the mode that the call had, if the mode changes while they wait", func() {
 		var mode atomic.Int64
-		mode.Store(int64(admit.ModeShadow))
+		mode.Store(int64(chain.ModeShadow))
 		begun, release := make(chan struct{}, 3), make(chan struct{})
 		s := check("size", newPod, func(_, _ kruntime.Object) error {
 			begun <- struct{}{}
 			<-release
 			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
 		})
-		s.Choose = func(context.Context, *admissionv1.AdmissionRequest) (admit.Mode, error) {
-			return admit.Mode(mode.Load()), nil
+		s.Choose = func(context.Context, *admissionv1.AdmissionRequest) (chain.Mode, error) {
+			return chain.Mode(mode.Load()), nil
 		}
-		chain := admit.Chain{Validating: true, Steps: []admit.Step{s}}
+		config := chain.Config{Validating: true, Steps: []chain.Step{s}}
 		h := newHook(allow)
-		h.Handler.Serve(volumes, chain)
+		h.Handler.Serve(volumes, config)
 		for range 2 {
 			Expect(h.ask().review("v1").Allowed).To(BeTrue())
 		}
 		Eventually(begun).Should(Receive())
-		mode.Store(int64(admit.ModeDeny))
-		h.Handler.ServeAll(map[string]admit.Chain{volumes: chain}) // as after a change of the registration
+		mode.Store(int64(chain.ModeDeny))
+		h.Handler.ServeAll(map[string]chain.Config{volumes: config}) // as after a change of the registration
 		close(release)
 		Expect(h.ask().review("v1").Allowed).To(BeFalse())
 		Eventually(decided(h, "size", "would_deny")).Should(Equal(2.0))

@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var _ = Describe("An error of a step that is an API status", func() {
 	verdictOn := func(err error, changes ...func(*admissionv1.AdmissionRequest)) reply {
 		GinkgoHelper()
 		judge := check("judge", newTree, func(_, _ runtime.Object) error { return err })
-		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{judge}}, changes...)
+		r, _ := serve(chain.Config{Validating: true, Steps: []chain.Step{judge}}, changes...)
 		return r
 	}
 	status := func(code int32, details *metav1.StatusDetails) error {

@@ -24,6 +24,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
@@ -131,12 +132,12 @@ var _ = Describe("The spans of a call", func() {
 		t *tracer
 		h *hook
 	)
-	serve := func(c admit.Chain) {
+	serve := func(c chain.Config) {
 		t, h = &tracer{}, newHook(allow)
 		h.Tracer = t
 		h.Serve(volumes, c)
 	}
-	label := func(name string) admit.Step {
+	label := func(name string) chain.Step {
 		return onPod(name, func(p *corev1.Pod) error { p.Labels = map[string]string{"by": name}; return nil })
 	}
 	deny := check("deny", newPod, func(_, _ runtime.Object) error {
@@ -145,9 +146,9 @@ var _ = Describe("The spans of a call", func() {
 
 	It("continue the API server's trace, with a child for each step that ran", func() {
 		var inStep trace.SpanContext
-		serve(admit.Chain{Steps: []admit.Step{
+		serve(chain.Config{Steps: []chain.Step{
 			label("first"),
-			{Name: "second", New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+			{Name: "second", New: newPod, Mutates: true, Run: func(ctx context.Context, _ *chain.Call, _, _ runtime.Object) error {
 				inStep = trace.SpanContextFromContext(ctx)
 				logf.FromContext(ctx).Info("the step's own line")
 				return nil
@@ -178,7 +179,7 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("show a denial with its reason, which is no error, and the trace in each line of the log", func() {
-		serve(admit.Chain{Steps: []admit.Step{deny}, Validating: true})
+		serve(chain.Config{Steps: []chain.Step{deny}, Validating: true})
 		h.traced("?timeout=10s")
 		spans := t.ended()
 		for _, name := range []string{"volumes", "deny"} {
@@ -189,7 +190,7 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("are in no line of the log if the trace is not sampled, because it leads nowhere", func() {
-		serve(admit.Chain{Steps: []admit.Step{deny}, Validating: true})
+		serve(chain.Config{Steps: []chain.Step{deny}, Validating: true})
 		h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
 		h.from("?timeout=never", "00-"+traceID+"-"+spanID+"-00")
 		Expect(h.logs.with("denied")).To(HaveLen(2))
@@ -197,7 +198,7 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	DescribeTable("show a failure", func(fail func(context.Context) error, query, kind, text string) {
-		serve(admit.Chain{Steps: []admit.Step{mutation("sick", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
+		serve(chain.Config{Steps: []chain.Step{mutation("sick", newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
 			return fail(ctx)
 		})}})
 		Expect(h.traced(query).Status).To(Equal(http.StatusInternalServerError))
@@ -216,7 +217,7 @@ var _ = Describe("The spans of a call", func() {
 	)
 
 	It("show the failure of a change that several steps made together in each of them", func() {
-		serve(admit.Chain{Steps: []admit.Step{onTree("first", func(map[string]any) error { return nil }), onTree("bad", unwritable)}})
+		serve(chain.Config{Steps: []chain.Step{onTree("first", func(map[string]any) error { return nil }), onTree("bad", unwritable)}})
 		Expect(h.traced("?timeout=10s").Body).To(HavePrefix("one of the extensions"))
 		spans := t.ended()
 		for _, name := range []string{"volumes", "first", "bad"} {
@@ -227,7 +228,7 @@ var _ = Describe("The spans of a call", func() {
 	It("show a step that failurePolicy ignores as failed, and the call as allowed", func() {
 		sick := onPod("sick", func(*corev1.Pod) error { return errors.New("no quota") })
 		sick.Ignore = true
-		serve(admit.Chain{Steps: []admit.Step{sick, label("well")}})
+		serve(chain.Config{Steps: []chain.Step{sick, label("well")}})
 		h.traced("?timeout=10s")
 		spans := t.ended()
 		Expect(spans["sick"].attributes).To(HaveKeyWithValue("eirinix.decision", "ignored"))
@@ -238,8 +239,8 @@ var _ = Describe("The spans of a call", func() {
 
 	It("show what steps that watch would have done, in Shadow after the answer in the same trace", func() {
 		warn, shadow := deny, label("shadowed")
-		warn.Mode, shadow.Mode = admit.ModeWarn, admit.ModeShadow
-		serve(admit.Chain{Steps: []admit.Step{warn, shadow}})
+		warn.Mode, shadow.Mode = chain.ModeWarn, chain.ModeShadow
+		serve(chain.Config{Steps: []chain.Step{warn, shadow}})
 		h.traced("?timeout=10s")
 		Eventually(func() []map[string]any { return h.logs.with("would change") }).Should(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
 		spans := t.ended()
@@ -252,7 +253,7 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("show a request that is no review", func() {
-		serve(admit.Chain{Steps: []admit.Step{deny}})
+		serve(chain.Config{Steps: []chain.Step{deny}})
 		req, err := http.NewRequest(http.MethodPost, h.URL+volumes, strings.NewReader("{"))
 		Expect(err).NotTo(HaveOccurred())
 		req.Header.Set("Content-Type", "application/json")
@@ -264,14 +265,14 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("show a request that gets no slot", func() {
-		serve(admit.Chain{Steps: []admit.Step{deny}})
+		serve(chain.Config{Steps: []chain.Step{deny}})
 		h.traced("?timeout=1ns")
 		Expect(t.ended()["volumes"].status).To(Equal(codes.Error))
 		Expect(t.ended()["volumes"].text).To(ContainSubstring("no slot"))
 	})
 
 	It("show a conversion", func() {
-		serve(admit.Chain{})
+		serve(chain.Config{})
 		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte, _ convert.Room) ([]byte, error) {
 			return nil, errors.New("at " + trace.SpanContextFromContext(ctx).SpanID().String())
 		}}})
@@ -290,7 +291,7 @@ var _ = Describe("The spans of a call", func() {
 
 	It("are the exemplars of the durations, if the trace is sampled", func() {
 		for _, fail := range []error{nil, errStep} {
-			serve(admit.Chain{Steps: []admit.Step{onPod("first", func(*corev1.Pod) error { return fail })}})
+			serve(chain.Config{Steps: []chain.Step{onPod("first", func(*corev1.Pod) error { return fail })}})
 			h.ask()
 			h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
 			Expect(h.exemplars()).To(BeEmpty())
@@ -300,7 +301,7 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("are told to a recording, and tell of it", func() {
-		serve(admit.Chain{Steps: []admit.Step{deny}})
+		serve(chain.Config{Steps: []chain.Step{deny}})
 		for _, recorded := range []bool{true, false} {
 			asked := httptest.NewRequest(http.MethodPost, volumes, strings.NewReader(body("v1", request())))
 			asked.Header.Set("Content-Type", "application/json")

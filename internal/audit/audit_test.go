@@ -28,7 +28,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -36,11 +36,11 @@ import (
 
 // denying is a step that denies each object of its rules, with the object's name.
 func denying(name string, rules ...admissionregistrationv1.RuleWithOperations) Step {
-	matcher := Must(admit.NewMatcher(rules, nil, nil))
+	matcher := Must(chain.NewMatcher(rules, nil, nil))
 	return Step{
 		Name: name, Registered: webhookconf.Step{Name: name, Validating: true, Settings: webhookconf.Settings{Mode: webhookconf.ModeWarn}},
 		Webhook: admissionregistrationv1.MutatingWebhook{Rules: rules},
-		Served: admit.Step{Name: name, Matcher: matcher, New: func() runtime.Object { return &unstructured.Unstructured{} }, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+		Served: chain.Step{Name: name, Matcher: matcher, New: func() runtime.Object { return &unstructured.Unstructured{} }, Run: func(_ context.Context, _ *chain.Call, _, obj runtime.Object) error {
 			return apierrors.NewForbidden(corev1.Resource(""), "", errors.New(obj.(*unstructured.Unstructured).GetName()))
 		}},
 	}
@@ -82,7 +82,7 @@ var _ = Describe("A whole audit", func() {
 		var found []Finding
 		reports := &kept{}
 		c := Config{
-			Discovery: newDiscovered(servedText), Reports: reports, Modes: modes.New([]modes.Step{{Name: "pods", Mode: admit.ModeWarn}, {Name: "all"}}), Log: logr.Discard(),
+			Discovery: newDiscovered(servedText), Reports: reports, Modes: modes.New([]modes.Step{{Name: "pods", Mode: chain.ModeWarn}, {Name: "all"}}), Log: logr.Discard(),
 			Client: Must(rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: clientgoscheme.Codecs.WithoutConversion()}})),
 			Steps: []Step{
 				denying("pods", ruleFor("", "v1", "pods")), denying("shops", ruleFor("shop.example.org", "v1", "shops")), denying("all", ruleFor("", "*", "pods configmaps")),
@@ -218,7 +218,7 @@ var _ = Describe("A whole audit", func() {
 	It("has a gap for the objects about which a step fails, and none for those that do not decode", func(ctx SpecContext) {
 		s, found, reports, err := audit(ctx, objects, func(c *Config) {
 			c.Steps = c.Steps[:1]
-			c.Steps[0].Served.Run = func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+			c.Steps[0].Served.Run = func(_ context.Context, _ *chain.Call, _, obj runtime.Object) error {
 				return errors.New(obj.(*unstructured.Unstructured).GetName() + " is too much")
 			}
 		})
@@ -300,7 +300,7 @@ var _ = Describe("A whole audit", func() {
 			rule := ruleFor("", "v1", "pods")
 			rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 			step := denying("pods", rule)
-			step.Served.Run = func(_ context.Context, call *admit.Call, _, obj runtime.Object) error {
+			step.Served.Run = func(_ context.Context, call *chain.Call, _, obj runtime.Object) error {
 				Expect(call.Request.Operation).To(BeEquivalentTo("CREATE"))
 				users[call.Request.UserInfo.Username]++
 				runs[obj.(*unstructured.Unstructured).GetName()]++
@@ -323,7 +323,7 @@ var _ = Describe("A whole audit", func() {
 		c := Config{RequestsPerSecond: 4}
 		e := &engine{Config: c, users: newUsers(), pause: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
 		asks := denying("asks", ruleFor("", "v1", "pods"))
-		asks.Served.Run = func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+		asks.Served.Run = func(ctx context.Context, _ *chain.Call, _, _ runtime.Object) error {
 			for range 6 {
 				response, err := client.Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, other.URL, nil)))
 				if err != nil {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -177,7 +177,7 @@ func join(members map[string]json.RawMessage) []byte {
 
 // ask plays a step on a request. For the 1st, 2nd, 4th, 8th ... answer of a kind it asks as all users. If their answers
 // differ, that is the answer. The verdict is that for the first user.
-func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (admit.Verdict, answer, error) {
+func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (chain.Verdict, answer, error) {
 	verdict, err := e.play(ctx, s, req, 0)
 	a := answerOf(verdict)
 	s.told[a.Result]++
@@ -200,7 +200,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 
 // play plays a step on a request. It then waits as long as the requests that the step has sent meanwhile need at the
 // rate for them.
-func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (admit.Verdict, error) {
+func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (chain.Verdict, error) {
 	of, sent := *req, new(atomic.Int64)
 	of.UID, of.UserInfo = uuid.NewUUID(), e.users[user]
 	verdict := s.player.Play(context.WithValue(ctx, sentKey{}, sent), &of)
@@ -232,7 +232,7 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
 // alike reports whether two verdicts are the same. The texts of failures often differ, as in the port of a connection.
-func alike(a, b admit.Verdict) bool {
+func alike(a, b chain.Verdict) bool {
 	switch {
 	case a.Err != nil || b.Err != nil:
 		return (a.Err != nil) == (b.Err != nil) && (a.Panic != nil) == (b.Panic != nil)
@@ -243,7 +243,7 @@ func alike(a, b admit.Verdict) bool {
 }
 
 // answerOf returns the answer that a verdict means.
-func answerOf(v admit.Verdict) answer {
+func answerOf(v chain.Verdict) answer {
 	switch {
 	case v.Panic != nil:
 		message := fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(v.Panic)))

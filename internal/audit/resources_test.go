@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -79,7 +79,7 @@ func ruleFor(groups, versions, resources string, operations ...admissionregistra
 }
 
 func stepFor(rules ...admissionregistrationv1.RuleWithOperations) *step {
-	return &step{Step: Step{Webhook: admissionregistrationv1.MutatingWebhook{Rules: rules}}, matcher: Must(admit.NewMatcher(rules, nil, nil))}
+	return &step{Step: Step{Webhook: admissionregistrationv1.MutatingWebhook{Rules: rules}}, matcher: Must(chain.NewMatcher(rules, nil, nil))}
 }
 
 func scoped(scope admissionregistrationv1.ScopeType, r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {

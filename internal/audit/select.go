@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 )
@@ -32,8 +32,8 @@ type Condition func(context.Context, *admissionv1.AdmissionRequest) (bool, error
 // step is a step that is asked.
 type step struct {
 	Step
-	player     *admit.Player
-	matcher    *admit.Matcher // of the webhook's rules and objectSelector
+	player     *chain.Player
+	matcher    *chain.Matcher // of the webhook's rules and objectSelector
 	namespaces labels.Selector
 	condition  Condition // nil if the step has none
 
@@ -60,7 +60,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 		}
 	}
 	var err error
-	if s.matcher, err = admit.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
+	if s.matcher, err = chain.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
 		return nil, "", Gap{Reason: err.Error(), Remedy: "correct Settings.Objects"}
 	}
 	if s.namespaces, err = metav1.LabelSelectorAsSelector(cmp.Or(given.Webhook.NamespaceSelector, &metav1.LabelSelector{})); err != nil {
@@ -78,7 +78,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
 		served.Timeout = time.Duration(*seconds) * time.Second
 	}
-	s.player = admit.NewPlayer(served, log)
+	s.player = chain.NewPlayer(served, log)
 	return s, "", Gap{}
 }
 

@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -87,7 +88,7 @@ func podStep(validating bool) webhookconf.Step {
 func (d *deployment) handler() http.Handler {
 	h := &admit.Handler{MaxBytes: 1 << 20}
 	for _, path := range []string{"/mutate/", "/validate/"} {
-		h.Serve(path+diagnose.CanaryName, admit.Chain{Steps: []admit.Step{{Name: diagnose.CanaryName, Handle: d.Canary.Answer}}})
+		h.Serve(path+diagnose.CanaryName, chain.Config{Steps: []chain.Step{{Name: diagnose.CanaryName, Handle: d.Canary.Answer}}})
 	}
 	return h
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
@@ -168,7 +168,7 @@ var _ = Describe("The number that an object draws", func() {
 			m.Set(from("owner", entry))
 			r := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "x", Namespace: "a", Object: runtime.RawExtension{Raw: raw}}
 			return testing.AllocsPerRun(10, func() {
-				if mode, err := m.Choose(context.Background(), "owner", r); err != nil || mode == admit.ModeDeny {
+				if mode, err := m.Choose(context.Background(), "owner", r); err != nil || mode == chain.ModeDeny {
 					panic("not chosen") //nolint:forbidigo // it is
 				}
 			})

@@ -19,14 +19,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // Step is a step as its program defines it.
 type Step struct {
 	Name  string
-	Mode  admit.Mode
+	Mode  chain.Mode
 	Fixed bool // entries do not apply to it
 }
 
@@ -144,8 +144,8 @@ func (m *Modes) Shadow(name string) bool {
 // onlyShadow reports whether all objects of a step are in ModeShadow, those without a line too.
 func (m *Modes) onlyShadow(s Step) bool {
 	lines := m.entries[s.Name].lines
-	other := func(l line) bool { return l.mode != admit.ModeShadow }
-	return (s.Mode == admit.ModeShadow || slices.ContainsFunc(lines, line.always)) && !slices.ContainsFunc(lines, other)
+	other := func(l line) bool { return l.mode != chain.ModeShadow }
+	return (s.Mode == chain.ModeShadow || slices.ContainsFunc(lines, line.always)) && !slices.ContainsFunc(lines, other)
 }
 
 func (m *Modes) onlyShadows() []string {
@@ -171,12 +171,12 @@ func (m *Modes) Registered(shadows map[string]bool, unread bool) {
 }
 
 // Choose returns the mode of a step for a request. It fails if it needs the labels of a namespace that cannot be read.
-func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.AdmissionRequest) (chain.Mode, error) {
 	m.mu.RLock()
 	step, lines, held := m.steps[name], m.entries[name].lines, m.held(name)
 	m.mu.RUnlock()
 	if held {
-		return admit.ModeShadow, nil
+		return chain.ModeShadow, nil
 	}
 	drawn := -1.0
 	for _, l := range lines {

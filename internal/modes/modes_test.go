@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 var version int
@@ -53,7 +53,7 @@ var _ = Describe("The modes of steps", func() {
 		logs []string
 	)
 	BeforeEach(func() {
-		m, logs = New([]Step{{Name: "owner"}, {Name: "stage", Mode: admit.ModeShadow}, {Name: "fixed", Fixed: true}}), nil
+		m, logs = New([]Step{{Name: "owner"}, {Name: "stage", Mode: chain.ModeShadow}, {Name: "fixed", Fixed: true}}), nil
 		m.ConfigMap, m.Log = "eirini/modes", funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
 		m.Labels = func(_ context.Context, name string) (labels.Set, error) {
 			if name == "gone" {
@@ -62,7 +62,7 @@ var _ = Describe("The modes of steps", func() {
 			return labels.Set{"team": name, corev1.LabelMetadataName: name}, nil
 		}
 	})
-	mode := func(step string, req *admissionv1.AdmissionRequest) admit.Mode {
+	mode := func(step string, req *admissionv1.AdmissionRequest) chain.Mode {
 		GinkgoHelper()
 		chosen, err := m.Choose(context.Background(), step, req)
 		Expect(err).NotTo(HaveOccurred())
@@ -70,30 +70,30 @@ var _ = Describe("The modes of steps", func() {
 	}
 
 	It("are the program's own without an entry, and those of the first line that fits otherwise", func() {
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeDeny))
 		m.Set(from("owner", "# two teams first\nDeny where team in (a, b)\n\nWARN 0%\naudit where kubernetes.io/metadata.name=c\nShadow"))
 		Expect(logs).To(HaveLen(1))
-		for namespace, expected := range map[string]admit.Mode{"a": admit.ModeDeny, "b": admit.ModeDeny, "c": admit.ModeAudit, "d": admit.ModeShadow, "": admit.ModeShadow} {
+		for namespace, expected := range map[string]chain.Mode{"a": chain.ModeDeny, "b": chain.ModeDeny, "c": chain.ModeAudit, "d": chain.ModeShadow, "": chain.ModeShadow} {
 			Expect(mode("owner", request(namespace, "x"))).To(Equal(expected), namespace)
 		}
 		m.Set(from("owner", "Warn where team=a"))
-		Expect(mode("owner", request("d", "x"))).To(Equal(admit.ModeDeny), "the program's own where no line fits")
+		Expect(mode("owner", request("d", "x"))).To(Equal(chain.ModeDeny), "the program's own where no line fits")
 		m.Set(nil)
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeDeny))
 	})
 
 	It("select a Namespace by its own labels", func() {
 		m.Set(from("owner", "Warn where team=new\nAudit"))
 		req := request("", "some", func(o *metav1.ObjectMeta) { o.Labels = map[string]string{"team": "new"} })
 		req.Resource.Resource = "namespaces"
-		Expect(mode("owner", req)).To(Equal(admit.ModeWarn))
+		Expect(mode("owner", req)).To(Equal(chain.ModeWarn))
 	})
 
 	It("fail where they depend on labels that cannot be read, and only there", func() {
 		m.Set(from("owner", "Warn where team=x\nAudit", "stage", "Warn where kubernetes.io/metadata.name=gone"))
 		_, err := m.Choose(context.Background(), "owner", request("gone", "x"))
 		Expect(err).To(MatchError(ContainSubstring("grant get, list and watch on namespaces: forbidden")))
-		Expect(mode("stage", request("gone", "x"))).To(Equal(admit.ModeWarn))
+		Expect(mode("stage", request("gone", "x"))).To(Equal(chain.ModeWarn))
 	})
 
 	It("hold for a percentage of objects, the same ones at any time and in any process", func() {
@@ -102,15 +102,15 @@ var _ = Describe("The modes of steps", func() {
 			name := fmt.Sprintf("pod-%d", i)
 			requests[name] = request("a", name)
 		}
-		count := func(entry string) (in int, chosen map[string]admit.Mode) {
+		count := func(entry string) (in int, chosen map[string]chain.Mode) {
 			m.Set(from("owner", entry))
-			chosen = map[string]admit.Mode{}
+			chosen = map[string]chain.Mode{}
 			for name, r := range requests {
 				var err error
 				if chosen[name], err = m.Choose(context.Background(), "owner", r); err != nil {
 					Fail(err.Error())
 				}
-				if chosen[name] == admit.ModeDeny {
+				if chosen[name] == chain.ModeDeny {
 					in++
 				}
 			}
@@ -121,19 +121,19 @@ var _ = Describe("The modes of steps", func() {
 		thirty, second := count("Deny 30%\nAudit")
 		Expect(thirty).To(BeNumerically("~", 3000, 200))
 		for name, was := range first {
-			if was == admit.ModeDeny && second[name] != was {
+			if was == chain.ModeDeny && second[name] != was {
 				Fail("a higher percentage keeps those of a lower one, but not " + name)
 			}
 		}
 		_, both := count("Deny 10%\nWarn 50%\nAudit")
-		of := map[admit.Mode]int{}
+		of := map[chain.Mode]int{}
 		for name, chosen := range both {
 			of[chosen]++
-			if (chosen == admit.ModeDeny) != (first[name] == admit.ModeDeny) {
+			if (chosen == chain.ModeDeny) != (first[name] == chain.ModeDeny) {
 				Fail("the same number serves all lines, but not for " + name)
 			}
 		}
-		Expect(of).To(And(HaveKeyWithValue(admit.ModeWarn, BeNumerically("~", 4000, 200)), HaveKeyWithValue(admit.ModeAudit, BeNumerically("~", 5000, 200))))
+		Expect(of).To(And(HaveKeyWithValue(chain.ModeWarn, BeNumerically("~", 4000, 200)), HaveKeyWithValue(chain.ModeAudit, BeNumerically("~", 5000, 200))))
 		none, _ := count("Deny 0%\nAudit")
 		all, _ := count("Deny 100%")
 		Expect([]int{none, all}).To(Equal([]int{0, 10000}))
@@ -147,8 +147,8 @@ var _ = Describe("The modes of steps", func() {
 			bad := from("owner", entry, "stage", "Deny")
 			m.Set(bad)
 			m.Set(bad)
-			Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeWarn))
-			Expect(mode("stage", request("a", "x"))).To(Equal(admit.ModeDeny), "the good entry beside it")
+			Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeWarn))
+			Expect(mode("stage", request("a", "x"))).To(Equal(chain.ModeDeny), "the good entry beside it")
 			Expect(logs).To(ConsistOf(And(ContainSubstring("owner"), ContainSubstring(strings.ReplaceAll(problem, `"`, `\"`))), ContainSubstring("stage")))
 			entries, problems := m.Describe()
 			Expect(entries).To(Equal([]string{"owner: Warn", "stage: Deny"}))
@@ -166,14 +166,14 @@ var _ = Describe("The modes of steps", func() {
 
 	It("are the program's own if the first entry is a bad one", func() {
 		m.Set(from("stage", "Dney"))
-		Expect(mode("stage", request("a", "x"))).To(Equal(admit.ModeShadow))
+		Expect(mode("stage", request("a", "x"))).To(Equal(chain.ModeShadow))
 		_, problems := m.Describe()
 		Expect(problems).To(ConsistOf(And(HavePrefix("stage: line 1: "), HaveSuffix("the program's own mode applies"))))
 	})
 
 	It("refuse entries for unknown steps and for those whose mode is fixed", func() {
 		m.Set(from("fixed", "Warn", "onwer", "Warn"))
-		Expect(mode("fixed", request("a", "x"))).To(Equal(admit.ModeDeny))
+		Expect(mode("fixed", request("a", "x"))).To(Equal(chain.ModeDeny))
 		_, problems := m.Describe()
 		Expect(problems).To(ConsistOf(
 			HavePrefix("fixed: line 1: the step has Settings.FixedMode"),
@@ -216,16 +216,16 @@ var _ = Describe("The modes of steps", func() {
 		m.Log, m.Lag = logr.Discard(), time.Hour
 		m.Registered(map[string]bool{"owner": true}, false)
 		m.Set(from("owner", "Deny"))
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow))
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeShadow))
 		entries, _ := m.Describe()
 		Expect(entries).To(ContainElement("owner: Shadow, until its own failurePolicy is registered"))
 		m.Registered(map[string]bool{}, false)
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow), "an API server may not know yet")
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeShadow), "an API server may not know yet")
 		m.Lag = 0
 		m.Registered(map[string]bool{"owner": true}, false)
 		m.Registered(map[string]bool{}, true)
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow), "the registration cannot be read")
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeShadow), "the registration cannot be read")
 		m.Registered(map[string]bool{}, false)
-		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeDeny))
 	})
 })

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // everyone is the percentage of a line without one.
@@ -21,7 +21,7 @@ const everyone = 100
 // line is one line of an entry. Its mode is for the objects in namespaces that the selector selects, and of those for a
 // percentage.
 type line struct {
-	mode     admit.Mode
+	mode     chain.Mode
 	percent  float64         // 0 to 100
 	selector labels.Selector // nil selects all namespaces, and objects without one
 }
@@ -85,8 +85,8 @@ func parseLine(text string) (l line, err error) {
 
 const names = "Deny, Warn, Audit or Shadow"
 
-func modeOf(word string) (admit.Mode, error) {
-	for _, m := range []admit.Mode{admit.ModeDeny, admit.ModeWarn, admit.ModeAudit, admit.ModeShadow} {
+func modeOf(word string) (chain.Mode, error) {
+	for _, m := range []chain.Mode{chain.ModeDeny, chain.ModeWarn, chain.ModeAudit, chain.ModeShadow} {
 		if strings.EqualFold(word, m.String()) {
 			return m, nil
 		}

@@ -33,7 +33,7 @@ func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 // handler that only reads, which shows the cost of the copy.
 func BenchmarkServe(b *testing.B) {
 	h := &admit.Handler{MaxBytes: 1 << 20}
-	h.Handle("volumes", allow)
+	h.Serve(path, handling(allow))
 	b.Run("admit", func(b *testing.B) { compare(b, h) })
 	space := make([]byte, 64<<10)
 	answer := []byte(answerWith("W10="))

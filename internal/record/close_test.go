@@ -14,12 +14,12 @@ import (
 	"github.com/onsi/gomega/gleak"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
 // hanging is a step that stands still with pods called hangs, until release.
-func hanging() (f admit.HandleFunc, began <-chan struct{}, release func()) {
+func hanging() (f chain.HandleFunc, began <-chan struct{}, release func()) {
 	wait, stands := make(chan struct{}), make(chan struct{}, 100)
 	return func(_ context.Context, r admission.Request) admission.Response {
 		if r.Name == "hangs" {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
@@ -39,17 +40,22 @@ type world struct {
 	budget int64 // at the beginning
 }
 
+// handling is the chain of the step "volumes".
+func handling(f chain.HandleFunc) chain.Config {
+	return chain.Config{Steps: []chain.Step{{Name: "volumes", Handle: f}}}
+}
+
 // newWorld serves f as the step "volumes", and records it as the options say.
-func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
+func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
 	return newWorldWith(nil, f, change...)
 }
 
 // newWorldWith is newWorld with a logger for the recorder.
-func newWorldWith(sink logr.LogSink, f admit.HandleFunc, change ...func(*record.Options)) *world {
+func newWorldWith(sink logr.LogSink, f chain.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
 	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
-	w.handler.Handle("volumes", f)
+	w.handler.Serve(path, handling(f))
 	o := record.Options{Dir: w.dir}
 	for _, c := range change {
 		c(&o)
@@ -152,7 +158,7 @@ func review(object string, more ...string) string {
 func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
 
 // patching is a step that answers with a patch.
-func patching(operations ...jsonpatch.Operation) admit.HandleFunc {
+func patching(operations ...jsonpatch.Operation) chain.HandleFunc {
 	return func(context.Context, admission.Request) admission.Response {
 		return admission.Patched("", operations...)
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
@@ -216,7 +216,7 @@ var _ = Describe("What steps read", func() {
 		change, began, release := blocking()
 		c := newCluster(nil, configMapNamed("a", "early"), configMapNamed("b", "late"))
 		late, done := make(chan struct{}), make(chan struct{})
-		var step admit.HandleFunc = func(ctx context.Context, _ admission.Request) admission.Response {
+		var step chain.HandleFunc = func(ctx context.Context, _ admission.Request) admission.Response {
 			r := c.reader(ctx)
 			Expect(r.Get(ctx, client.ObjectKey{Namespace: "cf", Name: "a"}, &corev1.ConfigMap{})).To(Succeed())
 			go func() {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -70,7 +70,7 @@ type Step struct {
 	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
 
 	Registered webhookconf.Step
-	Served     admit.Step
+	Served     chain.Step
 	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
 
 	Converts *convert.Kind // of a Conversion; the fields above are then empty

@@ -1,11 +1,12 @@
-package admit
+package chain
 
-// This file makes the loggers of calls. They compute their values only when a line is logged.
+// This file reports the outcomes of calls, and makes their loggers. They compute their values only when a line is logged.
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -55,23 +56,42 @@ func (s *lazySink) WithName(name string) logr.LogSink {
 	return s.LogSink.WithValues(s.values()...).WithName(name)
 }
 
+// Report logs, counts and traces the outcome of a call, whose answer took so long.
+func (x *Runner) Report(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, o Outcome, took time.Duration) {
+	x.describe(ctx, req, o)
+	if o.Err != nil {
+		c.metrics.answered(took, 0, 0, x.exemplar(ctx))
+		c.logFailure(c.logger(x.Logger(ctx), req), o.Err, "step failed; failurePolicy decides",
+			"user", brief(req.UserInfo.Username), "took", took.String())
+		return
+	}
+	resp := o.Response
+	c.metrics.answered(took, o.operations, len(resp.Patch), x.exemplar(ctx))
+	if !resp.Allowed {
+		c.sampled(c.blaming(c.logger(x.Logger(ctx), req), o.deniedBy), o.deniedBy, resp.Result.Message).Info("denied",
+			"user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
+	} else if x.Log.V(1).Enabled() {
+		c.logger(x.Logger(ctx), req).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
+	}
+}
+
 // logger returns a logger that adds the request to every line, and the step if the webhook has only one.
-func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
+func (c *Chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
 	return lazily(log, func() []any {
 		values := []any{
-			"webhook", c.webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
+			"webhook", c.Webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
 			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
 		}
-		if len(c.Steps) == 1 {
-			values = append(values, "step", c.name)
+		if len(c.steps) == 1 {
+			values = append(values, "step", c.Name)
 		}
 		return values
 	})
 }
 
 // blaming returns a logger that adds the given steps to every line, if the webhook has several.
-func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
-	if len(c.Steps) == 1 || len(steps) == 0 {
+func (c *Chain) blaming(log logr.Logger, steps ...string) logr.Logger {
+	if len(c.steps) == 1 || len(steps) == 0 {
 		return log
 	}
 	return log.WithValues("step", strings.Join(steps, ", "))
@@ -79,7 +99,7 @@ func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 
 // sampled returns a logger for one denial of a step, which logs nothing if there were many for this reason. kind is few
 // words.
-func (c *chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
+func (c *Chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
 	withheld, ok := c.denials.Allow(kind, reason)
 	switch {
 	case !ok:
@@ -91,8 +111,8 @@ func (c *chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
 }
 
 // logFailure logs the failure of a step once, with the stack if it was a panic.
-func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
-	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {
+func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
+	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.Name {
 		log = c.blaming(log, failed.step)
 	} else if failed, ok := errors.AsType[*batchError](err); ok {
 		log = c.blaming(log, failed.steps...)
@@ -117,5 +137,3 @@ func resourceOf(req *admissionv1.AdmissionRequest) string {
 // brief bounds the text that a client can put in an answer or a log line. The bound is the longest name that Kubernetes
 // allows.
 func brief(s string) string { return lograte.Brief(s, 253) }
-
-func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs the steps of a chain on one request, and combines their results.
 
@@ -19,31 +19,39 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
+
+// A Runner runs chains. Set its fields before use; it is then safe for concurrent use.
+type Runner struct {
+	Log     logr.Logger  // the zero Logger discards
+	Tracer  trace.Tracer // nil traces nothing
+	Objects *Budget      // of the objects of all runs
+}
 
 // run is one request's pass through a chain. The fields above mu belong to the goroutine that runs the steps, even
 // after the deadline, when nothing waits for it.
 type run struct {
-	*chain
+	*Chain
 	ctx       context.Context
 	log       logr.Logger
 	request   *admissionv1.AdmissionRequest
-	wants     []want   // by step
-	calls     []Call   // of one round, by step
-	ran       []bool   // by step; nil if no step can run again
-	seen      [][]byte // the object as each step left it; nil like ran
+	wants     Selection // by step
+	calls     []Call    // of one round, by step
+	ran       []bool    // by step; nil if no step can run again
+	seen      [][]byte  // the object as each step left it; nil like ran
 	object    object
 	old       object // the old object, which no step changes
 	undecided []undecided
 	shared    shared
 	attempts  int     // number of runs of steps
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
-	warnings  []string
-	audit     map[string]string
-	budget    *objectBudget
-	turn      sync.Locker // held but while a step runs; nil if the calls do not take turns
-	tracer    trace.Tracer
-	spans     []stepSpan        // by step; nil if nothing traces
+	feedback  feedback
+	budget    *Budget
+	turn      sync.Locker       // held but while a step runs; nil if the calls do not take turns
+	trace     *tracing          // nil if nothing traces
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
 	mu        sync.Mutex
@@ -56,14 +64,14 @@ type run struct {
 	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
 }
 
-// outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
-// failurePolicy decides on it.
-type outcome struct {
-	response   *admissionv1.AdmissionResponse
-	operations int    // number in the response's patch
-	deniedBy   string // the steps that denied
-	err        error
-	postponed  []int // the steps for after the answer
+// An Outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
+// failurePolicy decides on it. If an object would take too much memory, it wraps decode.ErrTooLarge.
+type Outcome struct {
+	Response   *admissionv1.AdmissionResponse // without the UID; nil after a failure
+	Err        error
+	Shadows    []Shadow // the runs for after the answer
+	operations int      // number in the response's patch
+	deniedBy   string   // the steps that denied
 }
 
 // undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
@@ -73,54 +81,72 @@ type undecided struct {
 	took        time.Duration
 }
 
+// Run runs the steps that want a request, and returns their outcome, or an error when ctx ends before. The objects of the
+// request must not change afterwards, because a step that ignores its deadline can still read them.
+func (x *Runner) Run(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, wants Selection) Outcome {
+	r := x.newRun(ctx, c, req, wants)
+	o := r.wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.postponed) > 0 {
+		o.Shadows = c.shadowsOf(ctx, req, o.Response, r.postponed)
+	}
+	return o
+}
+
 // newRun returns the run of a chain on a request, for the steps that want it.
-func newRun(
-	ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget,
-) *run {
-	return &run{
-		chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between,
+func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.AdmissionRequest, wants Selection) *run {
+	log, b := c.logger(x.Logger(ctx), req), x.Objects
+	ctx = logf.IntoContext(ctx, log)
+	r := &run{
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between, exemplar: x.exemplar(ctx),
 		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
 		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
+	if x.Tracer != nil {
+		r.trace = &tracing{tracer: x.Tracer, request: req, spans: make([]stepSpan, len(c.steps))}
+	}
+	return r
 }
 
 // outcome runs the steps and combines their results.
-func (r *run) outcome() outcome {
+func (r *run) outcome() Outcome {
 	defer r.countUndecided()
-	denials, err := r.steps()
+	denials, err := r.runSteps()
 	if err != nil || r.isAbandoned() {
-		return outcome{err: err}
+		return Outcome{Err: err}
 	}
 	if r.allIgnore && r.attempts > 0 && r.attempts == len(r.ignored) {
 		// Every step that ran has failed, so an error as the answer loses nothing. The audit log and the metrics of the
 		// API server then show the requests that were admitted without this webhook.
-		return outcome{err: r.ignored[0]}
+		return Outcome{Err: r.ignored[0]}
 	}
-	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.warnings, AuditAnnotations: r.audit}
+	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.feedback.warnings, AuditAnnotations: r.feedback.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
-		return outcome{response: resp, deniedBy: deniers(denials)}
+		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
+		return Outcome{Response: resp, deniedBy: by}
 	}
 	if err = r.blame(func() (err error) { resp.Patch, err = r.object.patch(); return err }); err != nil {
-		return outcome{err: err}
+		return Outcome{Err: err}
 	}
 	if resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
-	return outcome{response: resp, operations: r.object.operations}
+	return Outcome{Response: resp, operations: r.object.operations}
 }
 
-// steps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
+// runSteps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
 // failurePolicy is Fail.
-func (r *run) steps() (denials []stepDenial, err error) {
+func (r *run) runSteps() (denials []stepDenial, err error) {
 	rounds := 1
-	if r.Reinvoke {
+	if r.reinvoke {
 		rounds = 2 // as many as the API server runs
-		r.ran, r.seen = make([]bool, len(r.Steps)), make([][]byte, len(r.Steps))
+		r.ran, r.seen = make([]bool, len(r.steps)), make([][]byte, len(r.steps))
 	}
 	for round := range rounds {
-		r.calls = make([]Call, len(r.Steps)) // drops the warnings and annotations of undone runs
-		for i := range r.Steps {
+		r.calls = make([]Call, len(r.steps)) // drops the warnings and annotations of undone runs
+		for i := range r.steps {
 			mode, chooseErr := r.mode(i)
 			if mode == ModeShadow && !r.answered {
 				r.postpone(i, round)
@@ -130,19 +156,19 @@ func (r *run) steps() (denials []stepDenial, err error) {
 				continue
 			}
 			d, stepErr := r.step(i, mode, chooseErr)
-			if stepErr == nil && r.Reinvoke {
+			if stepErr == nil && r.reinvoke {
 				r.ran[i] = true
 				r.seen[i], stepErr = r.object.json()
 			}
 			switch {
 			case d != nil:
-				denials = append(denials, stepDenial{r.Steps[i].Name, d})
+				denials = append(denials, stepDenial{r.steps[i].Name, d})
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
 				r.logFailure(r.log, stepErr, "step failed; the response reports the failure of an earlier one")
 			}
-			if !r.Validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
+			if !r.validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
 				return denials, err
 			}
 		}
@@ -156,17 +182,9 @@ func (r *run) steps() (denials []stepDenial, err error) {
 	return nil, err
 }
 
-func deniers(denials []stepDenial) string {
-	names := make([]string, 0, len(denials))
-	for _, d := range denials {
-		names = append(names, d.step)
-	}
-	return strings.Join(names, ", ")
-}
-
 // mode returns the mode of a step for the request. A step that cannot be due has its own.
 func (r *run) mode(i int) (Mode, error) {
-	s := &r.Steps[i]
+	s := r.steps[i]
 	if s.Choose == nil {
 		return s.Mode, nil
 	} else if !r.canBeDue(i) {
@@ -200,7 +218,7 @@ func (r *run) postpone(i, round int) {
 func (r *run) due(i, round int) bool {
 	wanted := r.wants[i]&(wantKind|wantObject) == wantKind|wantObject
 	if r.wants[i]&wantKind != 0 && r.object.touched() {
-		wanted = r.wantsNow(r.Steps[i].Matcher)
+		wanted = r.wantsNow(r.steps[i].Matcher)
 	}
 	if round > 0 {
 		raw, err := r.object.json()
@@ -229,14 +247,16 @@ func (r *run) wantsNow(m *Matcher) bool {
 // step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
 // returned with the name of the step.
 func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
-	s, call := &r.Steps[i], &r.calls[i]
+	s, call := r.steps[i], &r.calls[i]
 	if chooseErr != nil {
-		return nil, r.failed(i, chooseErr, 0)
+		return nil, r.failed(i, result{err: chooseErr})
 	}
 	if mode != ModeDeny {
 		return nil, r.watch(i, mode)
 	}
-	if !r.sharesBatch(i) {
+	// A step that may have to be undone starts on an object without pending changes. One that needs another view than the
+	// steps before it needs the JSON.
+	if !s.Mutates || s.Ignore || !r.object.isOf(s.made) {
 		if err := r.flush(); err != nil {
 			return nil, err
 		}
@@ -252,30 +272,29 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	}
 	took := time.Since(r.began)
 	if err == nil {
-		r.addFeedback(s, call)
+		r.feedback.add(s.Name, call)
 		switch {
 		case s.Mutates:
 			r.undecided = append(r.undecided, undecided{i, batch, took})
-			if r.Reinvoke || r.object.isOdd() {
+			if r.reinvoke || r.object.isOdd() {
 				return nil, r.flush()
 			}
 		case len(r.object.patches) > len(undo.patches):
-			r.decided(i, decisionPatched, took)
+			r.decided(i, result{decision: decisionPatched, took: took})
 		default:
-			r.decided(i, decisionAllowed, took)
+			r.decided(i, result{decision: decisionAllowed, took: took})
 		}
 		return nil, nil
 	}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.addFeedback(s, call)
-		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
-		r.decided(i, decisionDenied, took)
+		r.feedback.add(s.Name, call)
+		r.decided(i, result{decision: decisionDenied, took: took, reason: d.status.Message})
 		return d, nil
 	}
 	if s.Ignore {
 		r.object = r.object.restored(undo)
 	}
-	return nil, r.failed(i, err, took)
+	return nil, r.failed(i, result{err: err, took: took})
 }
 
 // try runs a step. It returns false if the step was left behind.
@@ -283,40 +302,36 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.attempts++
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
-	if err = r.left[i].full(r.budget); err == nil {
-		err = recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
+	if err = r.steps[i].left.Full(r.budget); err == nil {
+		err = recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()
 }
 
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
-func (r *run) failed(i int, err error, took time.Duration) error {
-	s, failure := &r.Steps[i], &stepError{step: r.Steps[i].Name, err: err}
-	r.failSpan(i, err)
+func (r *run) failed(i int, of result) error {
+	failure := &stepError{step: r.steps[i].Name, err: of.err}
 	switch {
-	case !s.Ignore:
-		r.decided(i, decisionFailed, took)
-		return failure
+	case !r.steps[i].Ignore:
+		of.decision = decisionFailed
 	case !r.answered:
-		r.decided(i, decisionIgnored, took)
+		of.decision = decisionIgnored
 	case errors.Is(context.Cause(r.ctx), errStopped):
-		r.decided(i, decisionDropped, 0)
-		return nil
+		of.decision = decisionDropped
 	default:
-		r.decided(i, decisionWouldFail, took)
+		of.decision = decisionWouldFail
+	}
+	switch r.decided(i, of); of.decision {
+	case decisionFailed:
+		return failure
+	case decisionDropped:
+		return nil
 	}
 	r.ignored = append(r.ignored, failure)
 	r.logFailure(r.log, failure, "step failed; its failurePolicy is Ignore, so its changes are undone",
-		"took", took.String())
+		"took", of.took.String())
 	return nil
-}
-
-// sharesBatch reports whether a step changes the same view as the steps before it. A step that may have to be undone
-// starts on an object without pending changes. A step that needs another view needs the JSON.
-func (r *run) sharesBatch(i int) bool {
-	s := &r.Steps[i]
-	return s.Mutates && !s.Ignore && r.object.isOf(r.types[i])
 }
 
 // flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
@@ -329,12 +344,12 @@ func (r *run) blame(do func() error) error {
 	if err == nil {
 		return nil
 	}
-	names := r.batch()
+	var names []string
 	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
 		failed := u.batch == r.object.batch()
 		if failed {
-			r.failSpan(u.step, err)
-			r.decided(u.step, decisionFailed, u.took)
+			names = append(names, r.steps[u.step].Name)
+			r.decided(u.step, result{decision: decisionFailed, took: u.took, err: err})
 		}
 		return failed
 	})
@@ -344,19 +359,19 @@ func (r *run) blame(do func() error) error {
 	return &batchError{steps: names, err: err}
 }
 
-// batch returns the names of the steps whose changes have not been flushed yet.
-func (r *run) batch() (names []string) {
-	for _, u := range r.undecided {
-		if u.batch == r.object.batch() {
-			names = append(names, r.Steps[u.step].Name)
-		}
-	}
-	return names
+// result is the decision on a run of a step, for the metrics and for the step's span.
+type result struct {
+	decision decision
+	took     time.Duration
+	mode     Mode   // of a step that watches
+	reason   string // of a denial, or of one or a change that is only reported
+	err      error  // of a failure
 }
 
-func (r *run) decided(i int, d decision, took time.Duration) {
-	r.endSpan(i, d)
-	r.stepMetrics[i].decided(r.request, d, took, r.exemplar)
+// decided counts and traces the result of a step.
+func (r *run) decided(i int, of result) {
+	r.trace.end(i, of)
+	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.exemplar)
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.
@@ -366,7 +381,7 @@ func (r *run) countUndecided() {
 		if r.object.changedIn(u.batch) {
 			d = decisionPatched
 		}
-		r.decided(u.step, d, u.took)
+		r.decided(u.step, result{decision: d, took: u.took})
 	}
 }
 
@@ -375,24 +390,24 @@ func (r *run) mutate(i int, call *Call) error {
 	if r.object.isAbsent() {
 		return fmt.Errorf("%s carries no object to change", r.request.Operation)
 	}
-	obj, err := r.object.edit(r.types[i], r.Steps[i].New)
+	obj, err := r.object.edit(r.steps[i].made, r.steps[i].New)
 	if err != nil {
-		return r.misread(i, r.Steps[i].New, err)
+		return r.misread(i, r.steps[i].New, err)
 	}
-	return r.attempt(i, task{run: r.Steps[i].Run, call: call, newObj: obj})
+	return r.attempt(i, task{run: r.steps[i].Run, call: call, newObj: obj})
 }
 
 // check runs a step that reads the objects.
 func (r *run) check(i int, call *Call) error {
 	newObj, err := r.ownObject(&r.object, i)
 	if err != nil {
-		return r.misread(i, r.Steps[i].New, err)
+		return r.misread(i, r.steps[i].New, err)
 	}
 	oldObj, err := r.ownObject(&r.old, i)
 	if err != nil {
 		return err
 	}
-	return r.attempt(i, task{run: r.Steps[i].Run, call: call, oldObj: oldObj, newObj: newObj})
+	return r.attempt(i, task{run: r.steps[i].Run, call: call, oldObj: oldObj, newObj: newObj})
 }
 
 // ownObject returns an object that only this step holds. The step can change it, even after the step has been left
@@ -401,12 +416,12 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	if o.isAbsent() {
 		return nil, nil
 	}
-	obj, err := o.view(r.types[i], r.Steps[i].New)
+	obj, err := o.view(r.steps[i].made, r.steps[i].New)
 	if err != nil {
 		return nil, err
 	}
-	for later := i + 1; later < len(r.Steps); later++ {
-		if r.wants[later]&(wantKind|wantObject) == wantKind|wantObject && r.types[later] == r.types[i] {
+	for later := i + 1; later < len(r.steps); later++ {
+		if r.wants[later]&(wantKind|wantObject) == wantKind|wantObject && r.steps[later].made == r.steps[i].made {
 			return obj.DeepCopyObject(), nil
 		}
 	}
@@ -414,18 +429,23 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	return obj, nil
 }
 
-// addFeedback adds a step's warnings and audit annotations to the answer's. If another step has used a key, the key is
-// prefixed with the step's name.
-func (r *run) addFeedback(s *Step, call *Call) {
+// feedback holds the warnings and audit annotations of the answer.
+type feedback struct {
+	warnings []string
+	audit    map[string]string
+}
+
+// add adds those of a step. If another step has used a key, the key is prefixed with the step's name.
+func (f *feedback) add(step string, call *Call) {
 	warnings, audit := call.feedback()
-	r.warnings = append(r.warnings, warnings...)
+	f.warnings = append(f.warnings, warnings...)
 	for key, value := range audit {
-		if r.audit == nil {
-			r.audit = map[string]string{}
+		if f.audit == nil {
+			f.audit = map[string]string{}
 		}
-		if _, taken := r.audit[key]; taken {
-			key = s.Name + "." + key
+		if _, taken := f.audit[key]; taken {
+			key = step + "." + key
 		}
-		r.audit[key] = value
+		f.audit[key] = value
 	}
 }

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file decides whether a step wants a request, as the API server does for a webhook: by rules and selectors, and
 // by whether a controller keeps the object as it is.
@@ -14,6 +14,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
@@ -180,7 +182,7 @@ func (m *Matcher) hasSameObjects(other *Matcher) bool {
 }
 
 // matchesObjects reports whether one of the two objects has the labels that the objectSelector requires. Both must be
-// JSON that parseReview or a decoder has accepted.
+// JSON that a decoder, or the reader of the review, has accepted.
 func (m *Matcher) matchesObjects(object, oldObject []byte) bool {
 	return !m.hasObjects() || m.selects(object) || m.selects(oldObject)
 }
@@ -223,7 +225,7 @@ type labelText []byte
 // such as PodExecOptions have none. The search ends at the labels, so it misses a second member of the same name, but
 // the API server writes none. ok is false if the text cannot be read.
 func findLabels(raw []byte) (text labelText, metadata, ok bool) {
-	c := cursorOf(raw)
+	c := jsontext.Reader{Text: raw}
 	metadata = c.Member("metadata")
 	if metadata && c.Member("labels") && !c.Null() {
 		text = c.Value()
@@ -236,7 +238,7 @@ func (text labelText) value(key string) (value []byte, has, ok bool) {
 	if text == nil {
 		return nil, false, true
 	}
-	c := cursorOf(text)
+	c := jsontext.Reader{Text: text}
 	for more := c.Enter('{'); more; more = c.More('{') {
 		found := string(c.Name()) == key
 		if v := c.String(); found {
@@ -303,19 +305,19 @@ var ownersOf = map[metav1.GroupResource][]string{
 // controller among its owners. Call Leave before the Matcher is used.
 func (m *Matcher) Leave(all bool) { m.leavesMade, m.leavesOwned = true, all }
 
-// leaves reports whether the object of a request, as it arrived, must be left alone.
-func (m *Matcher) leaves(rev *review) bool {
+// leaves reports whether the object of a request must be left alone. It calls readUser before it looks at the user.
+func (m *Matcher) leaves(req *admissionv1.AdmissionRequest, readUser func()) bool {
 	if m == nil || !m.leavesMade {
 		return false
 	}
-	req := &rev.request
 	raw := req.Object.Raw
 	if absent(raw) {
 		raw = req.OldObject.Raw
 	}
 	kind := metav1.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}
-	if c := cursorOf(raw); kind.Resource == "pods" && kind.Group == "" && c.Member("metadata") && c.Member("annotations") && c.Member(corev1.MirrorPodAnnotationKey) {
-		if rev.parseUser(); strings.HasPrefix(req.UserInfo.Username, kubelets) {
+	c := jsontext.Reader{Text: raw}
+	if kind.Resource == "pods" && kind.Group == "" && c.Member("metadata") && c.Member("annotations") && c.Member(corev1.MirrorPodAnnotationKey) {
+		if readUser(); strings.HasPrefix(req.UserInfo.Username, kubelets) {
 			return true
 		}
 	}
@@ -326,7 +328,7 @@ func (m *Matcher) leaves(rev *review) bool {
 	case len(owners) == 0 || !slices.Contains(owners, controllerOf(raw)):
 		return false
 	}
-	rev.parseUser()
+	readUser()
 	return isController(req.UserInfo.Username) || req.Operation == admissionv1.Update &&
 		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(membersBut(req.OldObject.Raw, "metadata", "status"), membersBut(raw, "metadata", "status"))
 }
@@ -342,7 +344,7 @@ func isController(user string) bool {
 
 // controllerOf returns the controller among an object's ownerReferences as group/Kind, or "" for none.
 func controllerOf(raw []byte) (owner string) {
-	c := cursorOf(raw)
+	c := jsontext.Reader{Text: raw}
 	if !c.Member("metadata") || !c.Member("ownerReferences") {
 		return ""
 	}
@@ -376,7 +378,7 @@ func controllerOf(raw []byte) (owner string) {
 
 // membersBut returns an object's text, in a form to compare, without some members and its spec's number of replicas.
 func membersBut(raw []byte, without ...string) (text []byte) {
-	c := cursorOf(raw)
+	c := jsontext.Reader{Text: raw}
 	for more := c.Enter('{'); more; more = c.More('{') {
 		name := string(c.Name())
 		value := c.Value()

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs steps in ModeShadow, after their requests have been answered.
 
@@ -11,7 +11,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -69,52 +68,51 @@ func (a *answered) object() ([]byte, error) {
 	return a.after, a.err
 }
 
-// shadow is a run that waits for its turn.
-type shadow struct {
-	chain *chain // of that step alone
+// A Shadow is a run of a step that waits for its turn.
+type Shadow struct {
+	chain *Chain // of that step alone
 	call  *answered
 }
 
-func (s *shadow) drop() { s.chain.stepMetrics[0].decided(s.call.request, decisionDropped, 0, nil) }
+func (s *Shadow) drop() { s.chain.steps[0].metrics.decided(s.call.request, decisionDropped, 0, nil) }
 
-// shadowsOf returns the runs for after the answer.
-func (c *chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest, o outcome) (all []shadow) {
-	if len(o.postponed) == 0 {
-		return nil
-	}
+// shadowsOf returns the runs of steps for after the answer, with a response or without one.
+func (c *Chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest, resp *admissionv1.AdmissionResponse, steps []int) (all []Shadow) {
 	call := &answered{request: req, trace: trace.SpanContextFromContext(ctx)}
-	if o.response != nil {
-		call.patch = o.response.Patch
+	if resp != nil {
+		call.patch = resp.Patch
 	}
-	for _, i := range o.postponed {
-		all = append(all, shadow{c.shadows[i], call})
+	for _, i := range steps {
+		all = append(all, Shadow{c.steps[i].shadow, call})
 	}
 	return all
 }
 
 // shadowOf returns a chain of one step, whose results are only logged and counted.
-func (c *chain) shadowOf(i int) *chain {
-	s := c.Steps[i]
-	s.Ignore, s.Mode, s.Choose, s.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, defaultTimeout)
-	return &chain{
-		Chain: Chain{Steps: []Step{s}, Validating: c.Validating}, webhook: c.webhook, name: s.Name, allIgnore: true, answered: true,
-		strict: c.strict[i : i+1], types: c.types[i : i+1], sameObjects: []int{0}, zeroResponses: make([]sync.Once, 1), perform: c.perform[i : i+1],
-		metrics: c.metrics, stepMetrics: c.stepMetrics[i : i+1], left: c.left[i : i+1],
+func (c *Chain) shadowOf(s *step) *Chain {
+	alone := *s
+	alone.Ignore, alone.Mode, alone.Choose, alone.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, DefaultTimeout)
+	alone.sameObjects, alone.warned = 0, new(sync.Once)
+	return &Chain{
+		Webhook: c.Webhook, Name: s.Name, validating: c.validating, allIgnore: true, answered: true,
+		steps: []*step{&alone}, metrics: c.metrics,
 	}
 }
 
 // shadowQueue holds the runs of one step that wait. Its worker ends when none is left.
 type shadowQueue struct {
-	waiting []shadow
+	waiting []Shadow
 	bytes   int
 	working bool
 }
 
-// shadows holds what the shadows of all steps share: the bound on their queues, and memory that is not that of the calls.
-type shadows struct {
+// Shadows runs the shadows of all steps. They share the bound on their queues, and memory that is not that of the calls.
+// It is safe for concurrent use.
+type Shadows struct {
 	ctx     context.Context // ends with errStopped
 	stop    context.CancelCauseFunc
-	objects *objectBudget
+	runner  Runner
+	busy    func() bool
 	turn    chan struct{} // holds an element while the library works for a shadow, so that shadows use one core at most
 	workers sync.WaitGroup
 
@@ -124,8 +122,11 @@ type shadows struct {
 	stopped bool
 }
 
-func newShadows() *shadows {
-	s := &shadows{objects: newObjectBudget(decodedShadows), turn: make(chan struct{}, 1)}
+// NewShadows returns the Shadows beside the calls of a Runner. They give way to calls while busy returns true. Stop ends
+// them.
+func NewShadows(r Runner, busy func() bool) *Shadows {
+	r.Objects = newBudget(decodedShadows)
+	s := &Shadows{runner: r, busy: busy, turn: make(chan struct{}, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -146,14 +147,14 @@ func (t *turn) Lock() {
 
 func (t *turn) Unlock() { t.giveBack() }
 
-// add adds runs, and drops those for which there is no room. It never waits. A queue can take no more bytes than are left
+// Add adds runs, and drops those for which there is no room. It never waits. A queue can take no more bytes than are left
 // for the others, so that a step that hangs does not keep them out.
-func (a *shadows) add(h *Handler, all []shadow) {
+func (a *Shadows) Add(all []Shadow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last = time.Now()
 	for _, s := range all {
-		q, size := &s.chain.left[0].shadows, s.call.size()
+		q, size := &s.chain.steps[0].left.shadows, s.call.size()
 		if a.stopped || len(q.waiting) == mostShadows || q.bytes+size > mostShadowBytes-a.bytes {
 			s.drop()
 			continue
@@ -164,13 +165,13 @@ func (a *shadows) add(h *Handler, all []shadow) {
 		q.waiting, q.bytes = append(q.waiting, s), q.bytes+size
 		if !q.working {
 			q.working = true
-			a.workers.Go(func() { a.work(h, q) })
+			a.workers.Go(func() { a.work(q) })
 		}
 	}
 }
 
 // work runs what waits, in order, until nothing does.
-func (a *shadows) work(h *Handler, q *shadowQueue) {
+func (a *Shadows) work(q *shadowQueue) {
 	var ended *answered
 	for {
 		s, ok := a.next(q, ended)
@@ -178,32 +179,32 @@ func (a *shadows) work(h *Handler, q *shadowQueue) {
 			return
 		}
 		ended = s.call
-		for looks := 0; looks < mostLooks && a.givesWay(h, q); looks++ {
+		for looks := 0; looks < mostLooks && a.givesWay(q); looks++ {
 			_ = wait.Sleep(a.ctx, quiet)
 		}
 		if a.ctx.Err() != nil {
 			s.drop()
 		} else {
-			h.runShadow(&s)
+			a.run(&s)
 		}
 	}
 }
 
 // givesWay reports whether calls are at work or will probably come, and the queue has room until they have been answered.
-func (a *shadows) givesWay(h *Handler, q *shadowQueue) bool {
+func (a *Shadows) givesWay(q *shadowQueue) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(q.waiting) < mostShadows/2 && q.bytes < mostShadowBytes/4 && a.areCalls(h)
+	return len(q.waiting) < mostShadows/2 && q.bytes < mostShadowBytes/4 && a.areCalls()
 }
 
-func (a *shadows) areCalls(h *Handler) bool {
-	return a.ctx.Err() == nil && (len(h.slots.working) > 0 || time.Since(a.last) < quiet)
+func (a *Shadows) areCalls() bool {
+	return a.ctx.Err() == nil && (a.busy() || time.Since(a.last) < quiet)
 }
 
 // rest keeps the turn after a run that began then. Under calls that do not end, shadows thus use a fifth of a core.
-func (a *shadows) rest(h *Handler, s *shadow, began time.Time) {
+func (a *Shadows) rest(s *Shadow, began time.Time) {
 	a.mu.Lock()
-	rests := s.call.size() > smallObject && a.areCalls(h)
+	rests := s.call.size() > smallObject && a.areCalls()
 	a.mu.Unlock()
 	if rests {
 		_ = wait.Sleep(a.ctx, min(restTimes*time.Since(began), mostRest))
@@ -211,7 +212,7 @@ func (a *shadows) rest(h *Handler, s *shadow, began time.Time) {
 }
 
 // next gives back the bytes of the run that has ended, if any, and returns the next one.
-func (a *shadows) next(q *shadowQueue, ended *answered) (s shadow, ok bool) {
+func (a *Shadows) next(q *shadowQueue, ended *answered) (s Shadow, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ended != nil {
@@ -224,50 +225,49 @@ func (a *shadows) next(q *shadowQueue, ended *answered) (s shadow, ok bool) {
 		q.waiting, q.working = nil, false
 		return s, false
 	}
-	s, q.waiting[0] = q.waiting[0], shadow{}
+	s, q.waiting[0] = q.waiting[0], Shadow{}
 	q.waiting = q.waiting[1:]
 	return s, true
 }
 
 // Stop ends the shadows: the contexts of those that run end, and those that wait are dropped. It returns when no worker
 // is left, and after two seconds at the latest: the program's own types can hang while they decode.
-func (h *Handler) Stop() {
-	h.prepare()
-	h.shadows.mu.Lock()
-	h.shadows.stopped = true
-	h.shadows.mu.Unlock()
-	h.shadows.stop(errStopped)
+func (a *Shadows) Stop() {
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
+	a.stop(errStopped)
 	ended := make(chan struct{})
-	go func() { h.shadows.workers.Wait(); close(ended) }()
+	go func() { a.workers.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-time.After(2 * time.Second):
 	}
 }
 
-// runShadow runs a step on the object as the call has left it. What the step returns is logged and counted. Memory for
+// run runs a step on the object as the call has left it. What the step returns is logged and counted. Memory for
 // the object, and the work before and after the step, have a time of their own.
-func (h *Handler) runShadow(s *shadow) {
-	step := &s.chain.Steps[0]
-	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(h.shadows.ctx, s.call.trace), step.Timeout+defaultTimeout)
+func (a *Shadows) run(s *Shadow) {
+	step := s.chain.steps[0]
+	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(a.ctx, s.call.trace), step.Timeout+DefaultTimeout)
 	defer cancel()
-	log, req := s.chain.logger(h.logOf(ctx), s.call.request), s.call.request
-	own := &turn{taken: h.shadows.turn}
+	req := s.call.request
+	own := &turn{taken: a.turn}
 	own.Lock()
 	defer own.Unlock()
-	defer h.shadows.rest(h, s, time.Now())
+	defer a.rest(s, time.Now())
 	after, err := s.call.object()
 	if err == nil && !step.Matcher.matchesObjects(after, req.OldObject.Raw) {
-		s.chain.stepMetrics[0].decided(req, decisionSkipped, 0, nil)
+		s.chain.steps[0].metrics.decided(req, decisionSkipped, 0, nil)
 		return
 	}
-	r := h.traceRun(newRun(logf.IntoContext(ctx, log), log, s.chain, req, []want{wantKind | wantObject}, h.shadows.objects))
+	r := a.runner.newRun(ctx, s.chain, req, Selection{wantKind | wantObject})
 	r.turn, r.object.raw = own, after
 	defer r.release()
 	if err == nil {
 		err = recovered(func() error { r.outcome(); return nil }) // a panic outside of the step
 	}
 	if err != nil {
-		_ = r.failed(0, err, 0)
+		_ = r.failed(0, result{err: err})
 	}
 }

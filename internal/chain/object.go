@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file holds the object of a request while steps change it, and collects their patches.
 
@@ -62,7 +62,7 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
 	err := m.decode(raw, target)
-	if err != nil && !errors.Is(err, errNoMemory) {
+	if err != nil && !errors.Is(err, ErrNoMemory) {
 		err = fmt.Errorf("%w as %T: %w", errUnreadable, into, err)
 	}
 	return into, err

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs steps that watch: their denials are reported, and their changes are thrown away.
 
@@ -33,7 +33,7 @@ func (r *run) watch(i int, mode Mode) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	s, call, undo := &r.Steps[i], &r.calls[i], r.object
+	s, call, undo := r.steps[i], &r.calls[i], r.object
 	err, ended := r.try(i, call)
 	if !ended {
 		return err
@@ -43,32 +43,31 @@ func (r *run) watch(i int, mode Mode) error {
 	}
 	made := slices.Clip(r.object.patches[len(undo.patches):])
 	r.object = r.object.restored(undo)
-	took := time.Since(r.began)
-	r.describeSpan(i, keyMode.String(mode.String()))
+	of := result{decision: decisionAllowed, took: time.Since(r.began), mode: mode}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
-		r.decided(i, decisionWouldDeny, took)
+		of.decision, of.reason = decisionWouldDeny, d.status.Message
+		r.decided(i, of)
 		r.report(s, mode, call, "deny", d.status.Message)
 		return nil
 	}
 	if err != nil {
-		return r.failed(i, err, took)
+		of.err = err
+		return r.failed(i, of)
 	}
 	if len(made) == 0 {
-		r.decided(i, decisionAllowed, took)
+		r.decided(i, of)
 		r.report(s, mode, call, "", "")
 		return nil
 	}
-	paths := changedPaths(made)
-	r.describeSpan(i, keyReason.String(brief(paths)))
-	r.decided(i, decisionWouldPatch, took)
-	r.report(s, mode, call, "change", paths)
+	of.decision, of.reason = decisionWouldPatch, changedPaths(made)
+	r.decided(i, of)
+	r.report(s, mode, call, "change", of.reason)
 	return nil
 }
 
 // report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
 // own warnings are dropped.
-func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
+func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
 		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
 		switch mode {
@@ -78,10 +77,10 @@ func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 			call.Annotate("would-"+would, s.Name+": "+what)
 		}
 	}
-	warned := len(r.warnings)
-	r.addFeedback(s, call)
+	warned := len(r.feedback.warnings)
+	r.feedback.add(s.Name, call)
 	if mode == ModeAudit {
-		r.warnings = r.warnings[:warned]
+		r.feedback.warnings = r.feedback.warnings[:warned]
 	}
 }
 

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file defines the steps of a chain, and decides whether a step's error is a denial or a failure.
 
@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -126,6 +125,14 @@ func (c *Call) feedback() (warnings []string, audit map[string]string) {
 	return warnings, audit
 }
 
+// These are codes of a metav1.Status.
+const (
+	codeBadRequest    = 400
+	codeForbidden     = 403
+	codeUnprocessable = 422
+	codeInternalError = 500
+)
+
 // denial is a verdict: the object is refused, regardless of failurePolicy.
 type denial struct{ status metav1.Status }
 
@@ -158,7 +165,7 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 // misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
 // step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
 func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
-	if r.strict[i] && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+	if r.steps[i].strict && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
 		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
 			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
 		}
@@ -170,7 +177,7 @@ func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
 // step's own: the step was throttled, or its account lacks a right.
 func isVerdict(req *admissionv1.AdmissionRequest, s metav1.Status) bool {
 	switch s.Code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
+	case codeBadRequest, codeForbidden, codeUnprocessable:
 	default:
 		return false
 	}
@@ -178,7 +185,7 @@ func isVerdict(req *admissionv1.AdmissionRequest, s metav1.Status) bool {
 	if d == nil {
 		return true
 	}
-	if d.Name == "" && s.Code == http.StatusForbidden && d.Kind != "" && req.Name != "" {
+	if d.Name == "" && s.Code == codeForbidden && d.Kind != "" && req.Name != "" {
 		return false // an error about the right to list a kind, or to create it, has no name
 	}
 	return isOfKind(req, d.Group, d.Kind) && (d.Name == "" || d.Name == req.Name || isNamed(req, d.Name))
@@ -216,8 +223,8 @@ func isNamed(req *admissionv1.AdmissionRequest, name string) bool {
 func fitStatus(name string, s metav1.Status) metav1.Status {
 	s = *s.DeepCopy()
 	s.Status = metav1.StatusFailure
-	if s.Code < http.StatusBadRequest {
-		s.Code = http.StatusForbidden
+	if s.Code < codeBadRequest {
+		s.Code = codeForbidden
 	}
 	if s.Message == "" {
 		if s.Message = string(s.Reason); s.Message == "" {
@@ -261,14 +268,14 @@ type stepDenial struct {
 	*denial
 }
 
-// panicked turns a recovered value into an error.
-func panicked(v any) error { return &panicError{value: v, stack: debug.Stack()} }
+// Panicked turns a recovered value into an error, with the stack of its goroutine.
+func Panicked(v any) error { return &panicError{value: v, stack: debug.Stack()} }
 
 // recovered turns a panic into an error.
 func recovered(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(v)
+			err = Panicked(v)
 		}
 	}()
 	return do()

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
 // answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
@@ -9,141 +9,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	goruntime "runtime"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
-	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
-)
-
-// deadline is the time at which the API server stops waiting for the answer to a request.
-type deadline struct {
-	arrived time.Time
-	timeout time.Duration
-}
-
-func (d deadline) time() time.Time { return d.arrived.Add(d.timeout) }
-
-// context returns the context of a call. The server's own context ends when the server stops, but a call that has begun
-// must finish. Only the deadline ends it.
-//
-// Most requests are wanted by no step and need no context. It is therefore made only where a call waits or runs.
-func (d deadline) context(r *http.Request) (context.Context, context.CancelFunc) {
-	parent := context.WithoutCancel(r.Context())
-	return context.WithDeadlineCause(parent, d.time().Add(-margin(d.timeout)), timedOut(d.timeout))
-}
-
-// timedOut is the cause with which a call's context ends: the timeout that the API server put in the URL.
-type timedOut time.Duration
-
-func (t timedOut) Error() string {
-	return fmt.Sprintf("?timeout=%s: %v", time.Duration(t), context.DeadlineExceeded)
-}
-func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
-
-// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
-func requestTimeout(r *http.Request) time.Duration {
-	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
-	if !plain || strings.ContainsAny(given, "&%+;") {
-		given = r.URL.Query().Get("timeout")
-	}
-	if d, err := time.ParseDuration(given); err == nil && d > 0 {
-		return min(d, maxHeaderTimeout)
-	}
-	if s, err := strconv.Atoi(given); err == nil && s > 0 {
-		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
-	}
-	return defaultTimeout
-}
-
-// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
-// worth more than the API server's "context deadline exceeded".
-func margin(timeout time.Duration) time.Duration {
-	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
-}
+// DefaultTimeout is the API's default for timeoutSeconds.
+const DefaultTimeout = 10 * time.Second
 
 // between is the value of run.at while no step runs.
 const between = -1
 
-// mostLeft is the number of runs of a step left behind at which no further run begins. Each holds its goroutine and its
-// object until it ends, and Go cannot end it.
-const mostLeft = 100
-
-// left is what outlives the chain of a step, or the registration of a conversion: the runs that were left behind and have
-// not ended, and the shadows.
-type left struct {
-	runs    atomic.Int64
-	gauge   prometheus.Gauge // of runs; nil for none
-	shadows shadowQueue
-}
-
-// full returns an error if no further run of the step, or conversion, may begin.
-func (l *left) full(b *objectBudget) error {
-	runs, bytes := l.runs.Load(), b.left.Load()
-	if runs < mostLeft && (runs == 0 || bytes < b.mostLeft) {
-		return nil
-	}
-	return fmt.Errorf("%d of its runs still hang, and all that hang hold %d MiB, so no further run begins; "+
-		"let it return when its context ends, and restart the program to end them", runs, bytes>>20)
-}
-
 // leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
 func (r *run) leave(i int) (ended func()) {
-	return r.left[i].count(r.budget, r.object.size()+r.old.size())
+	return r.steps[i].left.Count(r.budget, r.object.size()+r.old.size())
 }
 
-// count counts a run as left behind, with the bytes that it holds, until ended is called.
-func (l *left) count(b *objectBudget, bytes int64) (ended func()) {
-	add := func(sign int64) {
-		l.runs.Add(sign)
-		b.left.Add(sign * bytes)
-		if l.gauge != nil {
-			l.gauge.Add(float64(sign))
-		}
-	}
-	add(1)
-	return func() { add(-1) }
-}
-
-var errNoAnswer = errors.New("it ended its goroutine without an answer") // runtime.Goexit, which t.FailNow calls too
+// ErrNoAnswer is the error of a step, or a conversion, that calls runtime.Goexit, as t.FailNow does.
+var ErrNoAnswer = errors.New("it ended its goroutine without an answer")
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
-func (r *run) wait() outcome {
-	o := r.await()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o.postponed = r.postponed[:len(r.postponed):len(r.postponed)]
-	return o
-}
-
-func (r *run) await() outcome {
-	done := make(chan outcome, 1)
+func (r *run) wait() Outcome {
+	done := make(chan Outcome, 1)
 	go func() {
 		defer r.release()
 		defer r.returned()
-		o := outcome{err: &stepError{step: r.name, err: errNoAnswer}}
+		o := Outcome{Err: &stepError{step: r.Name, err: ErrNoAnswer}}
 		defer func() {
 			if v := recover(); v != nil { // outside of a step, so in the methods of its type
-				o = outcome{err: &stepError{step: r.name, err: panicked(v)}}
+				o = Outcome{Err: &stepError{step: r.Name, err: Panicked(v)}}
 			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
-				r.failSpan(i, errNoAnswer)
-				r.decided(i, decisionFailed, time.Since(r.began))
-				o.err = &stepError{step: r.Steps[i].Name, err: errNoAnswer}
+				r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrNoAnswer})
+				o.Err = &stepError{step: r.steps[i].Name, err: ErrNoAnswer}
 			}
 			if done <- o; r.isAbandoned() {
-				r.logLatePanic(o.err)
+				r.logLatePanic(o.Err)
 			}
 		}()
-		growStack()
+		GrowStack()
 		o = r.outcome()
 	}()
 	select {
@@ -153,9 +58,8 @@ func (r *run) await() outcome {
 	}
 	i, runs := r.abandon()
 	if runs {
-		r.failSpan(i, errLate(r.ctx))
-		r.decided(i, decisionFailed, time.Since(r.began))
-		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
+		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrLate(r.ctx)})
+		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
 	}
 	select {
 	case o := <-done: // both happened at once
@@ -163,14 +67,14 @@ func (r *run) await() outcome {
 	default: // no step runs or begins any more, but the answer is due now
 	}
 	if i != between {
-		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
+		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
 	}
 	why := "decoding the object, or writing the patch, took too long"
 	if r.object.memory.waits.Load() || r.old.memory.waits.Load() {
-		why = waitedForMemory
+		why = ErrNoMemory.Error()
 	}
-	err := fmt.Errorf("%w; %s", errLate(r.ctx), why)
-	return outcome{err: &stepError{step: r.name, err: err}}
+	err := fmt.Errorf("%w; %s", ErrLate(r.ctx), why)
+	return Outcome{Err: &stepError{step: r.Name, err: err}}
 }
 
 // release releases the memory of the objects.
@@ -179,7 +83,8 @@ func (r *run) release() {
 	r.old.memory.release()
 }
 
-func errLate(ctx context.Context) error {
+// ErrLate returns the error of a call that has no answer when its context has ended. It wraps the cause of that.
+func ErrLate(ctx context.Context) error {
 	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
 }
 
@@ -217,7 +122,7 @@ func (r *run) begin(step int, detached bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
-		return errLate(r.ctx)
+		return ErrLate(r.ctx)
 	}
 	r.at, r.detached = step, detached
 	return nil
@@ -231,9 +136,7 @@ func (r *run) end() bool {
 	if r.isAbandoned() {
 		return false
 	}
-	if s := r.at; s != between && r.span(s) != nil {
-		r.spans[s].ended = time.Now()
-	}
+	r.trace.returned(r.at)
 	if r.at != between && r.ctx.Err() != nil {
 		r.late = r.at
 	}
@@ -250,7 +153,7 @@ type task struct {
 
 // attempt runs a step's task within the step's deadline.
 func (r *run) attempt(i int, t task) error {
-	s := &r.Steps[i]
+	s := r.steps[i]
 	timeout, shorter := s.Timeout, false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
@@ -258,10 +161,9 @@ func (r *run) attempt(i int, t task) error {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	detached := s.Ignore || shorter
-	ctx := r.startSpan(i)
+	ctx := r.trace.begin(r.ctx, i, s.Name)
 	if err := r.begin(i, detached); err != nil {
-		r.failSpan(i, err)
-		r.endSpan(i, decisionFailed)
+		r.trace.end(i, result{decision: decisionFailed, err: err})
 		return err
 	} else if !detached {
 		return r.do(i, ctx, &t)
@@ -274,9 +176,9 @@ func (r *run) attempt(i int, t task) error {
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
 // leaves that time to them.
 func (r *run) promisedAfter(step int) (sum time.Duration) {
-	for i := step + 1; i < len(r.Steps); i++ {
+	for i := step + 1; i < len(r.steps); i++ {
 		if r.wants[i]&wantKind != 0 {
-			sum += r.Steps[i].Timeout
+			sum += r.steps[i].Timeout
 		}
 	}
 	return sum
@@ -298,11 +200,11 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 	var over atomic.Bool // set by the run or by its caller, whichever is first
 	var ended func()
 	go func() {
-		err := errNoAnswer
+		err := ErrNoAnswer
 		defer func() {
 			if done <- err; over.Swap(true) {
 				ended()
-				r.logLatePanic(&stepError{step: r.Steps[i].Name, err: err})
+				r.logLatePanic(&stepError{step: r.steps[i].Name, err: err})
 			}
 		}()
 		err = r.do(i, ctx, &t)
@@ -315,9 +217,9 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 	ended = r.leave(i)
 	if over.Swap(true) { // the run ended at this moment
 		ended()
-		r.logLatePanic(&stepError{step: r.Steps[i].Name, err: <-done})
+		r.logLatePanic(&stepError{step: r.steps[i].Name, err: <-done})
 	}
-	return errLate(ctx)
+	return ErrLate(ctx)
 }
 
 // do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names
@@ -325,17 +227,17 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.stepMetrics[i].panicked()
-			err = panicked(v)
+			r.steps[i].metrics.panics.Inc()
+			err = Panicked(v)
 		}
 	}()
 	err = t.run(ctx, t.call, t.oldObj, t.newObj)
 	if err == nil || ctx.Err() == nil {
 		return err
 	} else if err.Error() == ctx.Err().Error() {
-		return errLate(ctx)
+		return ErrLate(ctx)
 	}
-	return fmt.Errorf("%w (the step returned: %w)", errLate(ctx), err)
+	return fmt.Errorf("%w (the step returned: %w)", ErrLate(ctx), err)
 }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
@@ -345,11 +247,11 @@ func (r *run) logLatePanic(err error) {
 	}
 }
 
-// growStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
+// GrowStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
 // saves a tenth of the CPU time of a call with a pod of 4 KB.
 //
 //go:noinline
-func growStack() {
+func GrowStack() {
 	var room [12 << 10]byte
 	goruntime.KeepAlive(&room)
 }

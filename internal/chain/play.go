@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file plays a step in this process, on requests that no API server has sent.
 
@@ -11,28 +11,26 @@ import (
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// Player plays one step as the Handler would run it: same decoder, same deadline, same patch. The step's mode and
+// Player plays one step as a Runner would run it: same decoder, same deadline, same patch. The step's mode and
 // failurePolicy do not apply, and no metric counts. It is safe for concurrent use.
 type Player struct {
-	chain   *chain
-	log     logr.Logger
-	objects *objectBudget
+	chain  *Chain
+	runner Runner
 }
 
 // NewPlayer returns a Player of a step. Without a Timeout, a run of the step can take ten seconds.
 func NewPlayer(s Step, log logr.Logger) *Player {
 	s.Mode, s.Ignore = ModeDeny, false
 	// A step with a timeout never gets the text of the request itself, which the caller uses again.
-	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
+	s.Timeout = cmp.Or(s.Timeout, DefaultTimeout)
 	validating := !s.Mutates && s.Handle == nil
-	c := newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, unexposed(), nil)
-	c.strict[0] = false
-	return &Player{chain: c, log: log, objects: newObjectBudget(decodedCalls)}
+	c := New(s.Name, Config{Steps: []Step{s}, Validating: validating}, unexposed(), nil)
+	c.steps[0].strict = false
+	return &Player{chain: c, runner: Runner{Log: log, Objects: NewBudget()}}
 }
 
 // Verdict is the result of a step for one request. The zero Verdict admits the object unchanged.
@@ -50,10 +48,9 @@ type Verdict struct {
 // Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
 // alone. What can be of a controller of Kubernetes, or of a kubelet, counts as that.
 func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
-	m, rev := p.chain.Steps[0].Matcher, &review{request: *req}
+	m, by := p.chain.steps[0].Matcher, *req
 	left := slices.ContainsFunc([]string{kubeControllers, kubelets}, func(maker string) bool {
-		rev.request.UserInfo.Username = maker
-		return m.leaves(rev)
+		return m.leaves(&by, func() { by.UserInfo.Username = maker })
 	})
 	return m.Matches(req) && !left
 }
@@ -61,28 +58,23 @@ func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
 // Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,
 // because a step that ignores its deadline can still read them.
 func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, p.chain.Steps[0].Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.chain.steps[0].Timeout)
 	defer cancel()
-	log := p.chain.logger(p.log, req)
-	o := newRun(logf.IntoContext(ctx, log), log, p.chain, req, []want{wantKind | wantObject}, p.objects).wait()
-	if o.err != nil {
-		return failedVerdict(o.err)
-	}
-	if !o.response.Allowed {
-		return Verdict{Denied: o.response.Result}
-	}
-	return Verdict{Patch: o.response.Patch}
-}
-
-func failedVerdict(err error) Verdict {
-	v := Verdict{Err: err}
-	if failed, ok := errors.AsType[*stepError](err); ok {
+	o := p.runner.Run(ctx, p.chain, req, Selection{wantKind | wantObject})
+	v := Verdict{Err: o.Err, Unreadable: errors.Is(o.Err, errUnreadable)}
+	if failed, ok := errors.AsType[*stepError](o.Err); ok {
 		v.Err = failed.err // the caller knows the step
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
+	if p, ok := errors.AsType[*panicError](o.Err); ok {
 		v.Panic, v.Stack = p.value, p.stack
 	}
-	v.Unreadable = errors.Is(err, errUnreadable)
+	switch {
+	case o.Err != nil:
+	case o.Response.Allowed:
+		v.Patch = o.Response.Patch
+	default:
+		v.Denied = o.Response.Result
+	}
 	return v
 }
 

@@ -1,4 +1,4 @@
-package admit
+package chain
 
 // This file is about a step that returns after its deadline: its error, and which goroutine reports it. Tests cannot
 // time that from outside.
@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -29,13 +28,13 @@ func TestALateStepIsReportedLikeOneThatIsLeftBehind(t *testing.T) {
 		return (&run{}).do(0, ctx, &task{run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return err }})
 	}
 	g := NewWithT(t)
-	g.Expect(returns(ctx.Err())).To(Equal(errLate(ctx)), "its error says no more")
+	g.Expect(returns(ctx.Err())).To(Equal(ErrLate(ctx)), "its error says no more")
 	g.Expect(returns(fmt.Errorf("read the quota: %w", ctx.Err()))).To(And(
-		MatchError(errLate(ctx).Error()+" (the step returned: read the quota: context deadline exceeded)"),
+		MatchError(ErrLate(ctx).Error()+" (the step returned: read the quota: context deadline exceeded)"),
 		MatchError(context.DeadlineExceeded),
 	))
-	g.Expect(returns(errors.New(ctx.Err().Error()))).To(Equal(errLate(ctx)), "an admission.Response has the text alone")
-	g.Expect(returns(errors.New("no quota"))).To(MatchError(errLate(ctx).Error() + " (the step returned: no quota)"))
+	g.Expect(returns(errors.New(ctx.Err().Error()))).To(Equal(ErrLate(ctx)), "an admission.Response has the text alone")
+	g.Expect(returns(errors.New("no quota"))).To(MatchError(ErrLate(ctx).Error() + " (the step returned: no quota)"))
 	g.Expect(returns(nil)).To(Succeed())
 	_, denied := asDenial("a", &admissionv1.AdmissionRequest{}, returns(&denial{}))
 	g.Expect(denied).To(BeTrue(), "it is the verdict still, should there be time to give it")
@@ -45,8 +44,8 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 	late := func(t *testing.T, detached bool) *run {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &run{
-			chain: &chain{left: []*left{{}, {}}},
-			ctx:   ctx, at: between, late: between, budget: newObjectBudget(decodedCalls),
+			Chain: &Chain{steps: []*step{{left: &lasting{}}, {left: &lasting{}}}},
+			ctx:   ctx, at: between, late: between, budget: NewBudget(),
 		}
 		r.object.memory, r.old.memory = &memory{account: r.budget.objects}, &memory{account: r.budget.oldObjects}
 		NewWithT(t).Expect(r.begin(1, detached)).To(Succeed())
@@ -61,57 +60,57 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 			g.Expect(runs).To(BeTrue(), "the goroutine that waits counts its failure")
 			g.Expect(r.end()).To(BeFalse(), "so the call's goroutine must not")
 			own := map[bool]int64{false: 1, true: 0}[detached] // attemptDetached counts the goroutine of a detached run
-			g.Expect(r.left[1].runs.Load()).To(Equal(own))
+			g.Expect(r.steps[1].left.runs.Load()).To(Equal(own))
 			r.returned()
-			g.Expect(r.left[1].runs.Load()).To(BeZero())
+			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
 		})
 		t.Run(fmt.Sprintf("ends before it is left behind, detached: %v", detached), func(t *testing.T) {
 			g, r := NewWithT(t), late(t, detached)
 			g.Expect(r.end()).To(BeTrue(), "the call's goroutine counts its result")
-			g.Expect(r.begin(0, detached)).To(MatchError(errLate(r.ctx).Error()), "no step begins any more")
+			g.Expect(r.begin(0, detached)).To(MatchError(ErrLate(r.ctx).Error()), "no step begins any more")
 			g.Expect(r.end()).To(BeTrue())
 			step, runs := r.abandon()
 			g.Expect(step).To(Equal(1), "it took the time, and not the decoder")
 			g.Expect(runs).To(BeFalse())
-			g.Expect(r.left[1].runs.Load()).To(BeZero())
+			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
 		})
 	}
 }
 
 // runOf returns the run of a step on a pod that takes more than decode.Free, within a second.
-func runOf(t *testing.T, b *objectBudget, s Step) *run {
+func runOf(t *testing.T, b *Budget, s Step) *run {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
 	s.Name, s.New, s.Mutates = "a", newPod, true
 	req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(2000)}}
-	return newRun(ctx, logr.Discard(), newChain("/mutate/a", Chain{Steps: []Step{s}}, unexposed(), nil), req, []want{wantKind | wantObject}, b)
+	return (&Runner{Objects: b}).newRun(ctx, New("a", Config{Steps: []Step{s}}, unexposed(), nil), req, Selection{wantKind | wantObject})
 }
 
 func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("on a goroutine of its own: %t", detached), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, all, release := NewWithT(t), newObjectBudget(decodedCalls), make(chan struct{})
+				g, all, release := NewWithT(t), NewBudget(), make(chan struct{})
 				s := Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { <-release; return nil }}
 				if detached {
 					s.Timeout = time.Millisecond
 				}
 				r := runOf(t, all, s)
-				g.Expect(r.wait().err).To(MatchError(ContainSubstring("no answer before the deadline")))
+				g.Expect(r.wait().Err).To(MatchError(ContainSubstring("no answer before the deadline")))
 				synctest.Wait()
 				g.Expect(all.objects.held.TryAcquire(all.objects.most)).To(BeTrue(), "all of the calls' memory is free")
 				all.objects.held.Release(all.objects.most)
 				g.Expect(all.left.Load()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
-				g.Expect(r.left[0].full(all)).To(Succeed())
+				g.Expect(r.steps[0].left.Full(all)).To(Succeed())
 				all.left.Add(all.mostLeft)
-				g.Expect(r.left[0].full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
-				g.Expect((&left{}).full(all)).To(Succeed(), "other steps can run")
+				g.Expect(r.steps[0].left.Full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
+				g.Expect((&LeftBehind{}).Full(all)).To(Succeed(), "other steps can run")
 				all.left.Add(-all.mostLeft)
 				close(release)
 				synctest.Wait()
 				g.Expect(all.left.Load()).To(BeZero())
-				g.Expect(r.left[0].runs.Load()).To(BeZero())
+				g.Expect(r.steps[0].left.runs.Load()).To(BeZero())
 			})
 		})
 	}
@@ -119,43 +118,43 @@ func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 
 func TestACallThatWaitsForMemorySaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, all := NewWithT(t), newObjectBudget(decodedCalls)
+		g, all := NewWithT(t), NewBudget()
 		for name, full := range map[string]*semaphore.Weighted{"to decode": all.objects.decoding, "to hold": all.objects.held} {
 			g.Expect(full.Acquire(t.Context(), decode.Most)).To(Succeed())
-			g.Expect(runOf(t, all, Step{}).wait().err).To(MatchError(And(ContainSubstring("waited for memory"), Not(ContainSubstring("took too long")))), name)
+			g.Expect(runOf(t, all, Step{}).wait().Err).To(MatchError(And(ContainSubstring("waited for memory"), Not(ContainSubstring("took too long")))), name)
 			synctest.Wait()
 			full.Release(decode.Most)
 		}
-		g.Expect(runOf(t, all, Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }}).wait().err).NotTo(HaveOccurred())
+		g.Expect(runOf(t, all, Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }}).wait().Err).NotTo(HaveOccurred())
 	})
 }
 
 func TestShadowsGiveWayToCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, h := NewWithT(t), &Handler{MaxBytes: 1 << 20}
-		var runs atomic.Int64
-		h.prepare()
-		defer h.Stop()
+		g, m := NewWithT(t), unexposed()
+		var runs, calls atomic.Int64
+		shadows := NewShadows(Runner{}, func() bool { return calls.Load() > 0 })
+		defer shadows.Stop()
 		s := Step{Name: "a", New: newPod, Mode: ModeShadow, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { runs.Add(1); return nil }}
-		c := newChain("/validate/a", Chain{Steps: []Step{s}, Validating: true}, h.Counts(), nil)
+		c := New("a", Config{Steps: []Step{s}, Validating: true}, m, nil)
 		add := func(text []byte, n int) {
 			for range n {
 				req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: text}}
-				h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{0}}))
+				shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{0}))
 			}
 		}
 		small, large := manyContainers(1), manyContainers(2000)
-		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
+		calls.Add(1)
 		add(small, 1)
 		time.Sleep(10 * quiet)
 		synctest.Wait()
 		g.Expect(runs.Load()).To(BeZero(), "a call is at work")
-		h.slots.release()
+		calls.Add(-1)
 		time.Sleep(quiet)
 		synctest.Wait()
 		g.Expect(runs.Load()).To(BeEquivalentTo(1))
 
-		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
+		calls.Add(1)
 		add(small, 1)
 		time.Sleep(mostLooks * quiet)
 		synctest.Wait()
@@ -166,18 +165,18 @@ func TestShadowsGiveWayToCalls(t *testing.T) {
 		time.Sleep(quiet)
 		synctest.Wait()
 		g.Expect(runs.Load()).To(And(BeNumerically(">=", 2+mostShadows/2), BeNumerically("<", 2+mostShadows)), "they run at once while half of the queue waits")
-		h.slots.release()
+		calls.Add(-1)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		g.Expect(runs.Load()).To(BeEquivalentTo(2 + mostShadows))
 
-		began, q := time.Now(), &shadow{call: &answered{request: &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: large}}}}
-		h.shadows.rest(h, q, began.Add(-time.Millisecond))
+		began, q := time.Now(), &Shadow{call: &answered{request: &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: large}}}}
+		shadows.rest(q, began.Add(-time.Millisecond))
 		g.Expect(time.Since(began)).To(BeZero(), "there are no calls")
-		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
-		h.shadows.rest(h, q, began.Add(-time.Millisecond))
+		calls.Add(1)
+		shadows.rest(q, began.Add(-time.Millisecond))
 		g.Expect(time.Since(began)).To(Equal(restTimes * time.Millisecond))
-		h.slots.release()
+		calls.Add(-1)
 	})
 }
 
@@ -191,20 +190,20 @@ func (p *hangingPod) UnmarshalJSON([]byte) error { <-p.until; return nil }
 
 func TestAShadowWhoseTypeHangsInDecodingKeepsNoOtherOneWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, h, until := NewWithT(t), &Handler{MaxBytes: 1 << 20}, make(chan struct{})
+		g, m, until := NewWithT(t), unexposed(), make(chan struct{})
 		var runs atomic.Int64
-		h.prepare()
-		defer h.Stop()
+		shadows := NewShadows(Runner{}, func() bool { return false })
+		defer shadows.Stop()
 		defer close(until)
 		quick := Step{Name: "quick", New: newPod, Mode: ModeShadow, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { runs.Add(1); return nil }}
 		hangs := Step{Name: "hangs", New: func() runtime.Object { return &hangingPod{&corev1.Pod{}, until} }, Mode: ModeShadow, Run: quick.Run}
-		c := newChain("/validate/a", Chain{Steps: []Step{hangs, quick}, Validating: true}, h.Counts(), nil)
+		c := New("a", Config{Steps: []Step{hangs, quick}, Validating: true}, m, nil)
 		req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(1)}}
-		h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{0}}))
+		shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{0}))
 		time.Sleep(quiet)
 		synctest.Wait()
 		for n := range mostShadows {
-			h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{1}}))
+			shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{1}))
 			time.Sleep(longestTurn / mostShadows)
 			if n == 0 {
 				g.Expect(runs.Load()).To(BeZero(), "the turn is taken")

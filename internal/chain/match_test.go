@@ -1,4 +1,4 @@
-package admit
+package chain
 
 import (
 	"encoding/json"
@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 func matcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) *Matcher {
@@ -186,8 +188,17 @@ func both(a, b *metav1.LabelSelector) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: append(a.MatchExpressions, b.MatchExpressions...)}
 }
 
+// arrived is the request to create a pod with the label app and as many environment variables.
+func arrived(env int) *admissionv1.AdmissionRequest {
+	req := asked("CREATE core/v1/pods cf-workloads")
+	req.Object.Raw = []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"app-7d4b9c6f8-x2x5k","generateName":"app-7d4b9c6f8-","namespace":"cf-workloads",` +
+		`"uid":"6f1c1bb5-0000-4000-8000-0123456789ab","labels":{"app":"app","cloudfoundry.org/guid":"0123-4567","pod-template-hash":"7d4b9c6f8"}},` +
+		`"spec":{"containers":[{"name":"app","env":[` + strings.Repeat(`{"name":"ENVIRONMENT","value":"http://example.org/?some=value&of=length"},`, env) + `{}]}]}}`)
+	return req
+}
+
 func BenchmarkMatch(b *testing.B) {
-	req := arrivedRequest(arrivedPod(3, 23))
+	req := arrived(3 * 23)
 	rule := rules("CREATE,UPDATE core v1 services,pods Namespaced")
 	notSystem := where("kubernetes.io/metadata.name", "NotIn", "kube-system", "kube-node-lease", "kube-public")
 	web := where("app", "In", "web", "app")
@@ -269,7 +280,7 @@ var _ = Describe("An objectSelector", func() {
 	)
 
 	It("costs no memory, however large the object is", func() {
-		req := arrivedRequest(arrivedPod(60, 20))
+		req := arrived(60 * 20)
 		m := matcher(rules("* * * */*"), where("app", "In", "app"), nil)
 		matches := true
 		Expect(testing.AllocsPerRun(20, func() { matches = matches && m.matches(req) })).To(BeZero())
@@ -312,7 +323,7 @@ func FuzzLabels(f *testing.F) {
 // twice reports whether metadata or labels can occur more than once, which the reader does not detect.
 func twice(raw []byte) bool {
 	count := 0
-	c := cursorOf(raw)
+	c := jsontext.Reader{Text: raw}
 	for more := c.Enter('{'); more; more = c.More('{') {
 		if string(c.Name()) == "metadata" {
 			count++
@@ -374,19 +385,26 @@ var _ = Describe("An object that another program maintains", func() {
 		tenant = "tenant"
 	)
 	owners := func(all string) string { return `"ownerReferences":[` + all + `]` }
-	review := func(request, user, metadata string) *review {
-		rev := &review{request: *asked(request), user: []byte(`{"username":"` + user + `"}`)}
-		rev.request.Object = runtime.RawExtension{Raw: []byte(`{"kind":"X","metadata":{"name":"w\u0065b",` + metadata + `,"labels":{}},"spec":{"a":1}}`)}
+	type sent struct {
+		*admissionv1.AdmissionRequest
+		user func() // sets the user
+	}
+	review := func(request, user, metadata string) sent {
+		rev := sent{AdmissionRequest: asked(request)}
+		rev.user = func() { rev.UserInfo.Username = user }
+		rev.Object = runtime.RawExtension{Raw: []byte(`{"kind":"X","metadata":{"name":"w\u0065b",` + metadata + `,"labels":{}},"spec":{"a":1}}`)}
 		return rev
 	}
+	leaves := func(m *Matcher, rev sent) bool { return m.leaves(rev.AdmissionRequest, rev.user) }
 	auto, skip := matcher(rules("* * * *"), nil, nil), matcher(rules("* * * *"), nil, nil)
 	auto.Leave(false)
 	skip.Leave(true)
 
 	It("is left alone by each step of a chain as that step's own setting says", func() {
 		never := matcher(rules("* * * *"), nil, nil)
-		c := newChain("/mutate/a", Chain{Steps: []Step{{Matcher: auto}, {Matcher: skip}, {Matcher: never}, {}, {Matcher: skip}, {Matcher: auto}}}, unexposed(), nil)
-		wants, some := c.selectSteps(review("CREATE apps/v1/replicasets cf", tenant, owners(deployment)))
+		c := New("a", Config{Steps: []Step{{Matcher: auto}, {Matcher: skip}, {Matcher: never}, {}, {Matcher: skip}, {Matcher: auto}}}, unexposed(), nil)
+		rev := review("CREATE apps/v1/replicasets cf", tenant, owners(deployment))
+		wants, some := c.Select(rev.AdmissionRequest, rev.user)
 		Expect(some).To(BeTrue())
 		var left []bool
 		for _, w := range wants {
@@ -396,12 +414,12 @@ var _ = Describe("An object that another program maintains", func() {
 	})
 
 	DescribeTable("is left alone, if its maker sends it:", func(request, user, metadata string, left bool) {
-		Expect(auto.leaves(review(request, user, metadata))).To(Equal(left))
-		Expect(auto.leaves(review(request, user, strings.Replace(metadata, `":`, `" : `, 1)))).To(Equal(left))
+		Expect(leaves(auto, review(request, user, metadata))).To(Equal(left))
+		Expect(leaves(auto, review(request, user, strings.Replace(metadata, `":`, `" : `, 1)))).To(Equal(left))
 		deleted := review(strings.Replace(request, "CREATE", "DELETE", 1), user, metadata)
-		deleted.request.OldObject, deleted.request.Object = deleted.request.Object, runtime.RawExtension{}
-		Expect(auto.leaves(deleted)).To(Equal(left), "on its way out")
-		Expect(matcher(rules("* * * *"), nil, nil).leaves(review(request, user, metadata))).To(BeFalse(), "unless it is wanted")
+		deleted.OldObject, deleted.Object = deleted.Object, runtime.RawExtension{}
+		Expect(leaves(auto, deleted)).To(Equal(left), "on its way out")
+		Expect(leaves(matcher(rules("* * * *"), nil, nil), review(request, user, metadata))).To(BeFalse(), "unless it is wanted")
 	},
 		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", maker, owners(deployment), true),
 		Entry("by a controller manager with one account for all", "CREATE apps/v1/replicasets cf", "system:kube-controller-manager", owners(deployment), true),
@@ -427,8 +445,8 @@ var _ = Describe("An object that another program maintains", func() {
 
 	DescribeTable("is left alone in an update by its user, if nothing else changes:", func(before, after string, left bool) {
 		rev := review("UPDATE apps/v1/replicasets cf", tenant, "")
-		rev.request.OldObject.Raw, rev.request.Object.Raw = []byte(before), []byte(after)
-		Expect(auto.leaves(rev)).To(Equal(left))
+		rev.OldObject.Raw, rev.Object.Raw = []byte(before), []byte(after)
+		Expect(leaves(auto, rev)).To(Equal(left))
 	},
 		Entry("metadata", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{"labels":{"a":"b"},`+owners(deployment)+`},"spec":{"a":1}}`, true),
 		Entry("status", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1},"status":{"x":1}}`, true),
@@ -443,9 +461,9 @@ var _ = Describe("An object that another program maintains", func() {
 
 	It("is left alone, from any sender, if the step skips all that a controller owns", func() {
 		for _, request := range []string{"CREATE apps/v1/replicasets cf", "UPDATE batch/v1/jobs cf", "CREATE core/v1/pods cf", "CREATE shop.example.org/v1/shops cf"} {
-			Expect(skip.leaves(review(request, tenant, owners(custom)))).To(BeTrue(), request)
-			Expect(skip.leaves(review(request, tenant, owners(related)))).To(BeFalse(), request)
-			Expect(skip.leaves(review(request, tenant, `"annotations":{"kubernetes.io/config.mirror":"hash"},`+owners(custom)))).To(BeTrue(), request)
+			Expect(leaves(skip, review(request, tenant, owners(custom)))).To(BeTrue(), request)
+			Expect(leaves(skip, review(request, tenant, owners(related)))).To(BeFalse(), request)
+			Expect(leaves(skip, review(request, tenant, `"annotations":{"kubernetes.io/config.mirror":"hash"},`+owners(custom)))).To(BeTrue(), request)
 		}
 	})
 
@@ -453,8 +471,8 @@ var _ = Describe("An object that another program maintains", func() {
 		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`, `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","controller":true},1]}}`} {
 			for _, m := range []*Matcher{auto, skip} {
 				rev := review("CREATE apps/v1/replicasets cf", maker, "")
-				rev.request.Object.Raw = []byte(raw)
-				Expect(m.leaves(rev)).To(BeFalse(), raw)
+				rev.Object.Raw = []byte(raw)
+				Expect(leaves(m, rev)).To(BeFalse(), raw)
 			}
 		}
 	})

@@ -1,0 +1,222 @@
+package chain
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+var _ = Describe("Metrics of steps", func() {
+	var (
+		registry *prometheus.Registry
+		m        *Metrics
+		volumes  *stepMetrics
+	)
+	BeforeEach(func() {
+		registry = prometheus.NewPedanticRegistry()
+		var err error
+		m, err = NewMetrics(registry)
+		Expect(err).NotTo(HaveOccurred())
+		volumes = m.webhook("pods").step("volumes")
+	})
+	// shown returns the named metrics of a scrape, or all of them.
+	shown := func(names ...string) string {
+		GinkgoHelper()
+		families, err := registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
+		var text strings.Builder
+		for _, family := range families {
+			if len(names) == 0 || slices.Contains(names, family.GetName()) {
+				_, err := expfmt.MetricFamilyToText(&text, family)
+				Expect(err).NotTo(HaveOccurred())
+			}
+		}
+		return text.String()
+	}
+
+	It("count the decisions of a step by operation", func() {
+		for d := range decision(decisions) {
+			for range int(d) + 1 {
+				volumes.decided(op(admissionv1.Create), d, time.Millisecond, nil)
+			}
+		}
+		volumes.decided(op(admissionv1.Delete), decisionAllowed, time.Millisecond, nil)
+		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.
+# TYPE eirinix_admission_decisions_total counter
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 3
+eirinix_admission_decisions_total{decision="dropped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 10
+eirinix_admission_decisions_total{decision="failed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 5
+eirinix_admission_decisions_total{decision="ignored",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 6
+eirinix_admission_decisions_total{decision="patched",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="skipped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 4
+eirinix_admission_decisions_total{decision="skipped_owned",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 11
+eirinix_admission_decisions_total{decision="would_deny",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 7
+eirinix_admission_decisions_total{decision="would_fail",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
+eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 8
+`))
+	})
+
+	It("tell dry runs from requests that are made", func() {
+		req := op(admissionv1.Create)
+		for _, dryRun := range []*bool{nil, new(false), new(true)} {
+			req.DryRun = dryRun
+			volumes.decided(req, decisionAllowed, 0, nil)
+		}
+		Expect(shown("eirinix_admission_decisions_total")).To(HaveSuffix(`
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="CREATE",step="volumes",webhook="pods"} 1
+`))
+	})
+
+	It("have one series for all unknown operations", func() {
+		for _, operation := range []admissionv1.Operation{"", "create", "PATCH", "x\"\n", admissionv1.Operation(strings.Repeat("x", 1000))} {
+			volumes.decided(op(operation), decisionDenied, 0, nil)
+		}
+		Expect(shown("eirinix_admission_decisions_total")).To(And(
+			HaveSuffix("\n"+`eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="other",step="volumes",webhook="pods"} 5`+"\n"),
+			WithTransform(func(text string) int { return strings.Count(text, "\n") }, Equal(3)),
+		))
+	})
+
+	It("have as many series for a step as the page about metrics says, whatever is requested", func() {
+		for _, operation := range []admissionv1.Operation{"CREATE", "UPDATE", "DELETE", "CONNECT", "", "create", "PATCH"} {
+			for d := range decision(decisions) {
+				for _, dry := range []*bool{nil, new(false), new(true)} {
+					volumes.decided(&admissionv1.AdmissionRequest{Operation: operation, DryRun: dry}, d, time.Millisecond, nil)
+				}
+			}
+		}
+		lines := func(name string) int { return strings.Count(shown(name), "\n"+name) }
+		page, err := os.ReadFile("../../docs/reference/metrics.md")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Join(strings.Fields(string(page)), " ")).To(ContainSubstring(fmt.Sprintf("at most %d of decisions and %d of its duration",
+			lines("eirinix_admission_decisions_total"), lines("eirinix_admission_step_duration_seconds"))))
+	})
+
+	It("measure the time of calls and of steps, but not of steps that were skipped", func() {
+		m.webhook("pods").answered(3*time.Millisecond, 0, 0, nil)
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 200*time.Microsecond, nil)
+		volumes.decided(op(admissionv1.Create), decisionSkipped, 0, nil)
+		const bounds = `0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf`
+		buckets := func(name, labels string, from string) (text string) {
+			count := 0
+			for _, le := range strings.Fields(bounds) {
+				if le == from {
+					count = 1
+				}
+				text += name + `_bucket{` + labels + `,le="` + le + `"} ` + string(rune('0'+count)) + "\n"
+			}
+			return text
+		}
+		Expect(shown("eirinix_admission_duration_seconds", "eirinix_admission_step_duration_seconds")).To(Equal(`# HELP eirinix_admission_duration_seconds Time from the arrival of an admission request to the answer.
+# TYPE eirinix_admission_duration_seconds histogram
+` + buckets("eirinix_admission_duration_seconds", `webhook="pods"`, "0.005") + `eirinix_admission_duration_seconds_sum{webhook="pods"} 0.003
+eirinix_admission_duration_seconds_count{webhook="pods"} 1
+# HELP eirinix_admission_step_duration_seconds Time that a step took to decide on an admission request.
+# TYPE eirinix_admission_step_duration_seconds histogram
+` + buckets("eirinix_admission_step_duration_seconds", `step="volumes",webhook="pods"`, "0.00025") + `eirinix_admission_step_duration_seconds_sum{step="volumes",webhook="pods"} 0.0002
+eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
+`))
+	})
+
+	It("count patches and panics", func() {
+		pods := m.webhook("pods")
+		pods.answered(time.Millisecond, 2, 150, nil)
+		pods.answered(time.Millisecond, 1, 50, nil)
+		volumes.panics.Inc()
+		pods.step("quiet")
+		Expect(shown("eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total", "eirinix_admission_patch_operations_total")).To(Equal(`# HELP eirinix_admission_panics_total Panics of steps.
+# TYPE eirinix_admission_panics_total counter
+eirinix_admission_panics_total{step="quiet",webhook="pods"} 0
+eirinix_admission_panics_total{step="volumes",webhook="pods"} 1
+# HELP eirinix_admission_patch_bytes_total Bytes of JSON patches sent to the API server.
+# TYPE eirinix_admission_patch_bytes_total counter
+eirinix_admission_patch_bytes_total{webhook="pods"} 200
+# HELP eirinix_admission_patch_operations_total JSON patch operations sent to the API server.
+# TYPE eirinix_admission_patch_operations_total counter
+eirinix_admission_patch_operations_total{webhook="pods"} 3
+`))
+	})
+
+	It("show the timeout of a step, its own or the one that it shares", func() {
+		New("pods", Config{Steps: []Step{
+			{Name: "volumes", Timeout: 1500 * time.Millisecond, Share: 5 * time.Second}, {Name: "owner", Share: 5 * time.Second}, {Name: "eirinix-canary"},
+		}}, m, nil)
+		New("pods", Config{Steps: []Step{{Name: "volumes", Timeout: time.Second}}}, unexposed(), nil) // counts for another Manager
+		Expect(shown("eirinix_admission_step_timeout_seconds")).To(Equal(`# HELP eirinix_admission_step_timeout_seconds Time that a run of a step has, or shares with other steps of its call.
+# TYPE eirinix_admission_step_timeout_seconds gauge
+eirinix_admission_step_timeout_seconds{step="owner",webhook="pods"} 5
+eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
+`))
+	})
+
+	It("are shared by the Managers of a program", func() {
+		again, err := NewMetrics(registry)
+		Expect(err).NotTo(HaveOccurred())
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
+		again.webhook("pods").step("volumes").decided(op(admissionv1.Create), decisionAllowed, 0, nil)
+		Expect(shown()).To(ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2`))
+	})
+
+	It("do not fight for a name that something else has", func() {
+		taken := prometheus.NewRegistry()
+		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "eirinix_admission_panics_total"}))
+		_, err := NewMetrics(taken)
+		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
+	})
+
+	It("work unregistered", func() {
+		before, w := shown(), unexposed().webhook("pods")
+		w.answered(1, 1, 1, nil)
+		w.step("volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
+		w.step("volumes").panics.Inc()
+		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
+	})
+
+	It("cost no memory once they have been counted", func() {
+		pods := m.webhook("pods")
+		update := op(admissionv1.Update)
+		Expect(testing.AllocsPerRun(100, func() {
+			volumes.decided(update, decisionPatched, time.Millisecond, nil)
+			pods.answered(time.Millisecond, 3, 200, nil)
+		})).To(BeZero())
+	})
+
+	It("keep to the conventions of Prometheus", func() {
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
+		Expect(promlint.New(strings.NewReader(shown())).Lint()).To(BeEmpty())
+	})
+})
+
+// op returns a request with an operation.
+func op(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{Operation: operation}
+}
+
+// BenchmarkMetrics records the metrics of one call of one step.
+func BenchmarkMetrics(b *testing.B) {
+	m, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := m.webhook("pods")
+	s := w.step("volumes")
+	update := op(admissionv1.Update)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.decided(update, decisionPatched, 300*time.Microsecond, nil)
+		w.answered(400*time.Microsecond, 3, 200, nil)
+	}
+}
