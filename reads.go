@@ -30,8 +30,8 @@ import (
 )
 
 // Read declares objects that a step looks at: an element of Settings.Reads. The program lists and watches them, keeps
-// them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which Manifests
-// grants and a start checks.
+// them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which
+// manifests.Of grants and a start checks.
 //
 // Steps whose Reads select the same objects share one watch. Those without Keep and Index share the memory too, and so
 // do steps that have the same slice of Reads.

@@ -165,7 +165,10 @@ func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) e
 	if err != nil {
 		return prefixed(err)
 	}
-	return named("RotateCA", loop.Rotate(ctx, r.distrust))
+	if err := loop.Rotate(ctx, r.distrust); err != nil {
+		return fmt.Errorf("eirinix: RotateCA: %w", err)
+	}
+	return nil
 }
 
 // rotator returns the running controller, or a new one that writes only caBundles.

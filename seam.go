@@ -30,7 +30,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.logr(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls, Deployment: m.deployment,
 	}, nil
 }
 

@@ -55,7 +55,7 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 		c.deployment = tree
 	}
 	if c.deployment == nil {
-		return nil, errors.New("there is no Deployment among the objects; give those that Manifests returns")
+		return nil, errors.New("there is no Deployment among the objects; give those that manifests.Of returns")
 	}
 	c.readValues(trees)
 	files := map[string][]byte{}
