@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -280,4 +281,37 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	fingerprint := s.options.OperatorFingerprint
 	p.Log(ctx, clients, log, manifest.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))
 	return p
+}
+
+// rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.
+func (s setup) rights(namespace string) manifest.Rights {
+	o := s.options
+	r := manifest.Rights{
+		// In a split deployment the registering half makes the Secret, regardless of the options of the serving half.
+		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
+		Unregisters: o.UnregisterOnStop,
+		Watches:     len(s.watchers) > 0, WatchNamespace: o.Namespace,
+		Reviews: o.reviewsMetrics(),
+		CRDs:    crdsOf(s.conversions),
+	}
+	if s.serves() {
+		r.Versions, r.Modes = o.versionsName(), o.Modes
+		if s.keepsLosses() {
+			r.Keys = o.conversionsName()
+		}
+		if o.Certificates == nil {
+			r.Secret = o.SetupCertificateName
+		} else {
+			r.Source = o.Certificates.rights(namespace)
+		}
+		if namespace, name, _, err := o.ClientCA.configMap(); err == nil {
+			r.ClientCA = types.NamespacedName{Namespace: namespace, Name: name}
+		}
+	}
+	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
+		if slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }) {
+			r.Configurations = append(r.Configurations, manifest.Configuration{Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint)})
+		}
+	}
+	return r
 }

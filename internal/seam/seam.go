@@ -88,16 +88,14 @@ type Deployment struct {
 	Namespace   string // empty if it was not given
 	Service     string // empty if the program is not called through one
 	ServicePort int32
-
-	Listen                                       func() (host string, port int, err error) // port 0 is picked later
-	ListenAddress, HealthAddress, MetricsAddress string                                    // as they were given
+	Listen      func() (host string, port int, err error) // port 0 is picked later
 
 	Serves, Registers, Reconciles bool
 	MaxRequestBytes               int64
 	DrainDelay, UnregisterTimeout time.Duration
 	Rights                        manifest.Rights // without those of an audit
 
-	Mapper   meta.RESTMapper                                            // of the kinds of the scheme and of the Conversions
-	Webhooks func() ([]admissionregistrationv1.MutatingWebhook, error)  // of the steps, as if each had one alone
-	Blocks   func(podLabels map[string]string) (step string, err error) // that would keep the program's own pods from starting; empty for none
+	Webhooks webhookconf.Options                               // of the steps
+	Mapper   meta.RESTMapper                                   // of the kinds of the scheme and of the Conversions
+	Steps    func(meta.RESTMapper) ([]webhookconf.Step, error) // with a nil RESTMapper, resources are guessed from kinds
 }
