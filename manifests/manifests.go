@@ -13,9 +13,9 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/audit"
@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -118,10 +119,7 @@ type Options struct {
 //
 // Two calls return equal objects that share no memory, so you can change them or add to them before Write writes them.
 // Of touches neither the network nor files. It returns all errors in the options at once.
-func Of(m *eirinix.ExtensionManager, o Options) ([]client.Object, error) { return of(m, o, os.Args) }
-
-// of is Of for a process with this command line.
-func of(m *eirinix.ExtensionManager, given Options, commandLine []string) ([]client.Object, error) {
+func Of(m *eirinix.ExtensionManager, options Options) ([]client.Object, error) {
 	program, err := seam.Of(m)
 	if err != nil {
 		return nil, err
@@ -132,8 +130,8 @@ func of(m *eirinix.ExtensionManager, given Options, commandLine []string) ([]cli
 		errs = append(errs, errors.New("eirinix: manifests.Of: nothing was added, so there is nothing to deploy; call AddExtension before"))
 	}
 	ports, err := portsOf(m.GetManagerOptions(), d)
-	o := manifest.Options(given)
-	errs = append(errs, o.Validate(ports.Metrics), err)
+	o := manifest.Options(options)
+	errs = append(errs, o.Validate(ports.Metrics), err, unread)
 	if d.Namespace == "" {
 		errs = append(errs, errors.New("eirinix: manifests.Of: ManagerOptions.WebhookNamespace is empty; set it to the namespace that the program is to run in"))
 	}
@@ -143,7 +141,6 @@ func of(m *eirinix.ExtensionManager, given Options, commandLine []string) ([]cli
 		Service: d.Service, ServicePort: d.ServicePort, Ports: ports, Rights: d.Rights,
 		Split: d.Serves && !d.Registers, Reconciles: d.Reconciles,
 	}
-	errs = append(errs, unread)
 	if o.AuditSchedule != "" {
 		if !d.Serves {
 			errs = append(errs, errors.New("eirinix: manifests.Options.AuditSchedule is set, but there is no extension to ask; leave it out"))
@@ -159,7 +156,7 @@ func of(m *eirinix.ExtensionManager, given Options, commandLine []string) ([]cli
 	if err := checkOwnPods(d, p.PodLabels()); err != nil {
 		return nil, err
 	}
-	if len(commandLine) > 1 && o.Args == nil {
+	if len(os.Args) > 1 && o.Args == nil {
 		m.GetLogger().Warn("this process was given arguments, but its manifests pass none to the pods: set manifests.Options.Args " +
 			"(FlagArgs builds them from the flags), or set it to an empty slice if the program needs none in the cluster")
 	}
@@ -233,24 +230,21 @@ func auditLists(d seam.Deployment) (map[string]map[string][]string, error) {
 	}
 	return audit.Lists(webhooks, func(resource schema.GroupResource) bool {
 		kind, err := d.Mapper.KindFor(resource.WithVersion(""))
-		if err != nil {
-			return false
-		}
-		mapping, err := d.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
+		namespaced, unknown := apiutil.IsGVKNamespaced(kind, d.Mapper)
+		return err == nil && unknown == nil && namespaced
 	}), nil
 }
 
 // portsOf returns the ports on which a pod of the program serves other clients.
 func portsOf(o eirinix.ManagerOptions, d seam.Deployment) (manifest.Ports, error) {
-	ports := manifest.Ports{Health: manifest.BindPort(o.HealthProbeBindAddress), Metrics: manifest.BindPort(o.MetricsBindAddress)}
+	ports := manifest.Ports{Health: serving.BindPort(o.HealthProbeBindAddress), Metrics: serving.BindPort(o.MetricsBindAddress)}
 	host, port, err := d.Listen()
 	switch {
 	case !d.Serves, err != nil:
 		return ports, nil //nolint:nilerr // Validate reports it
 	case port == 0:
 		return ports, fmt.Errorf("eirinix: manifests.Of: ManagerOptions.ListenAddress is %q, but a pod's port must be known before; set it to a fixed one, such as \":8443\"", o.ListenAddress)
-	case !manifest.EveryAddress(host):
+	case !serving.EveryAddress(host):
 		return ports, fmt.Errorf("eirinix: manifests.Of: the program would listen only on %s, which other machines cannot reach in a pod; set ManagerOptions.ListenAddress to \":%d\"", net.JoinHostPort(host, strconv.Itoa(port)), port)
 	}
 	ports.Webhook = int32(port)

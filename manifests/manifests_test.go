@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -321,7 +322,9 @@ var _ = Describe("A program's manifests", func() {
 			core, logs := observer.New(zapcore.InfoLevel)
 			o := deployedOptions()
 			o.Logger, o.Deployment.Args = zap.New(core).Sugar(), args
-			_, err := of(managerWith(o, valueExtension{}), o.Deployment, commandLine)
+			defer func(own []string) { os.Args = own }(os.Args)
+			os.Args = commandLine
+			_, err := Of(managerWith(o, valueExtension{}), o.Deployment)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(logs.FilterMessageSnippet("set manifests.Options.Args").Len()).To(Equal(said))
 			Expect(fmt.Sprint(logs.All())).NotTo(ContainSubstring("hunter2"))

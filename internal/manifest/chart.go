@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // The names of the values of a chart.
@@ -109,9 +111,9 @@ func (c *chart) argsValue(tree map[string]any) string {
 	labels, program := member(tree, "metadata", "labels"), member(c.deployment, "metadata", "labels")
 	if labels[LabelName] == program[LabelName] {
 		switch labels[LabelComponent] {
-		case component{half: Registering}.label():
+		case rights.Registering.String():
 			return valueRegisterArgs
-		case component{half: Auditing}.label():
+		case rights.Auditing.String():
 			return valueAuditArgs
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Label marks the reports of a program. Its value is the fingerprint.
 const Label = "eirinix.cloudfoundry.org/audit"
-
-const pageSize = 500
 
 // Kinds are those of reports in a namespace and of others, for both groups. The first group that is served has the reports.
 var Kinds = []schema.GroupVersionKind{
@@ -26,35 +26,32 @@ var Kinds = []schema.GroupVersionKind{
 	{Group: "wgpolicyk8s.io", Version: "v1alpha2", Kind: "ClusterPolicyReport"},
 }
 
-// Resources are the resources that an audit with reports lists, writes and deletes, by group.
-func Resources() map[string][]string {
-	all := map[string][]string{}
-	for _, k := range Kinds {
+// Resources are the resources that an audit with reports lists, writes and deletes.
+func Resources() []schema.GroupVersionResource {
+	return list.Of(Kinds, func(k schema.GroupVersionKind) schema.GroupVersionResource {
 		plural, _ := meta.UnsafeGuessKindToResource(k)
-		all[k.Group] = append(all[k.Group], plural.Resource)
-	}
-	return all
+		return plural
+	})
 }
 
 // Remove deletes all reports of a program, however many there are. The transport of c bounds each request.
 func Remove(ctx context.Context, c dynamic.Interface, fingerprint string) error {
-	for _, kind := range Kinds {
-		plural, _ := meta.UnsafeGuessKindToResource(kind)
-		page := metav1.ListOptions{LabelSelector: Label + "=" + fingerprint, Limit: pageSize}
+	for _, resource := range Resources() {
+		page := metav1.ListOptions{LabelSelector: Label + "=" + fingerprint, Limit: 500}
 		for more := true; more; more = page.Continue != "" {
-			list, err := c.Resource(plural).List(ctx, page)
+			found, err := c.Resource(resource).List(ctx, page)
 			if apierrors.IsNotFound(err) {
 				break // the cluster does not serve the kind
 			} else if err != nil {
 				return err
 			}
-			for i := range list.Items {
-				report := &list.Items[i]
-				if err := c.Resource(plural).Namespace(report.GetNamespace()).Delete(ctx, report.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			for i := range found.Items {
+				report := &found.Items[i]
+				if err := c.Resource(resource).Namespace(report.GetNamespace()).Delete(ctx, report.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 					return err
 				}
 			}
-			page.Continue = list.GetContinue()
+			page.Continue = found.GetContinue()
 		}
 	}
 	return nil

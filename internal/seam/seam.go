@@ -18,8 +18,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/convert"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -85,15 +85,14 @@ type Step struct {
 
 // Deployment is what a program needs where it is deployed. Defaults are resolved.
 type Deployment struct {
-	Namespace   string // empty if it was not given
-	Service     string // empty if the program is not called through one
-	ServicePort int32
-	Listen      func() (host string, port int, err error) // port 0 is picked later
+	Namespace, Service string // empty if it was not given, and if the program is not called through one
+	ServicePort        int32
+	Listen             func() (host string, port int, err error) // port 0 is picked later
 
 	Serves, Registers, Reconciles bool
 	MaxRequestBytes               int64
 	DrainDelay, UnregisterTimeout time.Duration
-	Rights                        manifest.Rights // without those of an audit
+	Rights                        rights.Rights // without those of an audit
 
 	Webhooks webhookconf.Options                               // of the steps
 	Mapper   meta.RESTMapper                                   // of the kinds of the scheme and of the Conversions

@@ -306,8 +306,8 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 
 		By("needing no other rights than these")
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reporter"}}
-		for group, resources := range policyreport.Resources() {
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "create", "patch", "delete"}})
+		for _, r := range policyreport.Resources() {
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{"list", "create", "patch", "delete"}})
 		}
 		Expect(admin.Create(ctx, role)).To(Succeed())
 		Expect(admin.Create(ctx, &rbacv1.ClusterRoleBinding{
