@@ -30,7 +30,7 @@ import (
 // installReports makes the cluster serve openreports.io until the spec ends.
 func installReports() client.Client {
 	GinkgoHelper()
-	crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("internal", "policyreport", "testdata", "openreports.io.yaml")}, ErrorIfPathMissing: true}
+	crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("internal", "audit", "reports", "testdata", "openreports.io.yaml")}, ErrorIfPathMissing: true}
 	installed := Must(envtest.InstallCRDs(controlPlane().Config(), crds))
 	admin := Must(client.New(controlPlane().Config(), client.Options{}))
 	DeferCleanup(func(ctx SpecContext) {

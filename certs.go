@@ -26,7 +26,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -91,7 +91,7 @@ type CertificateSource interface {
 	fmt.Stringer // describes the source, for logs
 
 	source(certificateSite) certsource.Source
-	rights(namespace string) manifest.SourceRights
+	rights(namespace string) rights.SourceRights
 }
 
 // certificateSite holds the data that a source needs about the program.
@@ -120,7 +120,7 @@ func (f fromFiles) source(s certificateSite) certsource.Source {
 
 func (f fromFiles) String() string { return f.source(certificateSite{}).String() }
 
-func (fromFiles) rights(string) manifest.SourceRights { return manifest.SourceRights{} }
+func (fromFiles) rights(string) rights.SourceRights { return rights.SourceRights{} }
 
 // FromSecret reads tls.crt, tls.key and ca.crt of a Secret that cert-manager or another issuer maintains, and follows
 // its changes. An empty namespace means the namespace that the certificate Secret would be in. It needs get, list and
@@ -145,8 +145,8 @@ func (f fromSecret) String() string {
 	return "Secret " + f.namespace + "/" + f.name
 }
 
-func (f fromSecret) rights(namespace string) manifest.SourceRights {
-	return manifest.SourceRights{SecretNamespace: cmp.Or(f.namespace, namespace), Secret: f.name}
+func (f fromSecret) rights(namespace string) rights.SourceRights {
+	return rights.SourceRights{SecretNamespace: cmp.Or(f.namespace, namespace), Secret: f.name}
 }
 
 // SignerOptions holds the inputs of FromCSR in addition to the signer's name.
@@ -188,7 +188,7 @@ func (f fromCSR) source(s certificateSite) certsource.Source {
 
 func (f fromCSR) String() string { return f.source(certificateSite{}).String() }
 
-func (f fromCSR) rights(string) manifest.SourceRights { return manifest.SourceRights{Requests: true} }
+func (f fromCSR) rights(string) rights.SourceRights { return rights.SourceRights{Requests: true} }
 
 // validateSource reports the errors of Certificates. It uses no clients: those are made later and are never missing.
 func (o ManagerOptions) validateSource(bad func(string, ...any)) {

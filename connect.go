@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/metricsauth"
 	"code.cloudfoundry.org/eirinix/internal/serving"
@@ -194,7 +193,7 @@ func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
 		cfg.WarningHandler = rest.NoWarnings{} // deprecation warnings are for authors of YAML, not for a program's log
 	}
-	cfg.Wrap(audit.CountRequests)
+	cfg.Wrap(cluster.CountRequests)
 	m.connection.config, m.connection.contextNamespace = cfg, namespace
 	return cfg, nil
 }

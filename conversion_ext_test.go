@@ -230,7 +230,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		Expect(registered(ctx)).To(HaveKeyWithValue("strategy", "Webhook"))
 	}, SpecTimeout(2*patience))
 
-	It("needs no more rights than Manifests grants, and those on its definition alone", func(ctx SpecContext) {
+	It("needs no more rights than manifests grant, and those on its definition alone", func(ctx SpecContext) {
 		define(ctx)
 		p, err := newPlay(ctx, func(p *play) { p.added = []any{shopConversion(group)} })
 		Expect(err).NotTo(HaveOccurred())

@@ -4,10 +4,17 @@ package eirinix
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Report is the result of Diagnose: its Findings, problems first. Err joins the problems, Find returns the finding with a
@@ -70,4 +77,32 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	// This process can verify neither the certificate nor the identity of another process. The API server can.
 	config.Verify = nil
 	return config, nil
+}
+
+// warnOfOwnPod logs a warning if the program's own pod is sent to the program itself. That is the case if its namespace
+// is not excluded as a whole and the pod lacks the label. A webhook that is down would then be called for the pod that
+// is to restart it. Outside of a pod, or without the right to read it, there is no warning.
+func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
+	own := podNamespace()
+	name, unnamed := os.Hostname()
+	_, clients, err := m.own()
+	if own == "" || errors.Join(unnamed, err) != nil {
+		return
+	}
+	o := m.GetManagerOptions()
+	if problem := unmarked(ctx, clients, o, own, name); problem != "" {
+		log.Info(problem, "label", webhookconf.FingerprintLabel+"="+o.OperatorFingerprint, "pod", name)
+	}
+}
+
+// unmarked returns the problem with the pod, or "" if there is none or the pod cannot be read.
+func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, namespace, name string) string {
+	if o.serviceMode() && o.WebhookNamespace == namespace && o.Namespace != namespace || o.Namespace != "" && o.Namespace != namespace {
+		return "" // its namespace is excluded or not selected
+	}
+	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || pod.Labels[webhookconf.FingerprintLabel] == o.OperatorFingerprint {
+		return ""
+	}
+	return "this program is called for its own pod, which can therefore not start while all replicas are down; set the label in the pod template, as manifests.Of does"
 }

@@ -7,3 +7,6 @@ func Within(age time.Duration, r Read) Read {
 	r.within = age
 	return r
 }
+
+// InPod has the program run in a pod of that namespace until the spec ends.
+var InPod = inPod

@@ -14,13 +14,14 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // life is one of the things for which a program makes a Manager.
 type life string
 
 const (
-	manifests          life = "Manifests"
+	deploys            life = "Manifests"
 	offline            life = "Offline"
 	registerExtensions life = "RegisterExtensions"
 	unregister         life = "Unregister"
@@ -33,7 +34,7 @@ const (
 // lives are in the order in which they are played. Unregister finds what RegisterExtensions has registered, and no program
 // runs then. Start begins without objects of an earlier life. Those after it are lives of another Manager with the same
 // options, which is not started, beside the running one. RotateCA has a scene of its own, in which no program runs.
-var lives = []life{manifests, offline, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
+var lives = []life{deploys, offline, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
 
 // row says what one field does in each life. A cell is one of:
 //
@@ -47,7 +48,7 @@ type row struct {
 	add      func(*scene, *eirinix.ExtensionManager) // adds what the field is about
 	prepare  func(SpecContext, *scene)               // makes what the field needs
 	beside   func(SpecContext, *scene)               // does what a start with the field waits for
-	group    *group                                  // of fields that are set together where they do nothing
+	deploy   func(*manifests.Options)                // sets a field of what manifests.Of is given
 
 	Start, RegisterExtensions, Unregister, RotateCA, Diagnose, Audit, Manifests, Offline any
 }
@@ -132,10 +133,6 @@ func describeFields(t reflect.Type, tables ...map[string]row) {
 		if !ok || len(r.problems()) > 0 {
 			continue // reported above
 		}
-		if r.group != nil {
-			describeMember(field, r)
-			continue
-		}
 		Describe("", Label("api-server"), Ordered, ContinueOnFailure, func() {
 			s := &scene{row: r}
 			BeforeAll(func(ctx SpecContext) { s.begin(ctx) }, NodeTimeout(patience))
@@ -153,48 +150,20 @@ func describeFields(t reflect.Type, tables ...map[string]row) {
 	}
 }
 
-// group is of fields that do something in Manifests alone. The other lives are played once, with all of them set.
-type group struct {
-	members []func(*scene, *eirinix.ManagerOptions)
-	once    sync.Once
-	ended   map[life]error
-}
+// describeInputs makes the specs of the fields of what manifests.Of is given, which no other life knows.
+func describeInputs(rows map[string]row) {
+	fields := fieldsOf(reflect.TypeFor[manifests.Options](), "")
 
-// describeMember makes the specs of a field of a group.
-func describeMember(field string, r row) {
-	r.group.members = append(r.group.members, r.set)
-	for _, l := range lives {
-		It(fmt.Sprintf("%s in %s", field, l), Label("api-server"), func(ctx SpecContext) {
-			if l == manifests {
-				s := &scene{row: r, namespace: "webhooks", workloads: "apps", port: 8443, second: 9443}
-				s.logger, s.logs = Observed()
-				s.play(ctx, l)
-				return
-			}
-			r.group.once.Do(func() { r.group.play(ctx) })
-			Expect(r.cell(l)).To(BeAssignableToTypeOf(reason("")))
-			Expect(r.group.ended[l]).NotTo(HaveOccurred())
+	It("has a row for each field", func() {
+		Expect(slices.Collect(maps.Keys(rows))).To(ConsistOf(fields))
+	})
+
+	for _, field := range fields {
+		It(fmt.Sprintf("%s in %s", field, deploys), Label("api-server"), func(ctx SpecContext) {
+			s := &scene{row: rows[field], namespace: "webhooks", workloads: "apps", port: 8443, second: 9443}
+			s.logger, s.logs = Observed()
+			s.play(ctx, deploys)
 		}, SpecTimeout(2*patience))
-	}
-}
-
-// play plays all lives with all fields set.
-func (g *group) play(ctx SpecContext) {
-	GinkgoHelper()
-	g.ended = map[life]error{}
-	for _, l := range lives {
-		g.ended[l] = errors.New("it has failed before")
-	}
-	s := &scene{row: row{set: func(s *scene, o *eirinix.ManagerOptions) {
-		for _, set := range g.members {
-			set(s, o)
-		}
-	}}}
-	s.begin(ctx)
-	DeferCleanup(s.end)
-	for _, l := range lives {
-		s.life = l
-		g.ended[l] = s.run(ctx, l)
 	}
 }
 
@@ -252,7 +221,7 @@ func (r *rotations) playAll(ctx SpecContext) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 12)
 	for field, row := range r.rows {
-		if _, ok := row.RotateCA.(plays); ok || row.group != nil {
+		if _, ok := row.RotateCA.(plays); ok {
 			continue
 		}
 		s := &scene{row: row, life: rotateCA}
@@ -272,8 +241,10 @@ func (r *rotations) playAll(ctx SpecContext) {
 }
 
 var _ = Describe("Every option of a Manager", func() {
-	describeFields(reflect.TypeFor[eirinix.ManagerOptions](), namingRows, addressRows, programRows, runningRows, certificateRows, deploymentRows)
+	describeFields(reflect.TypeFor[eirinix.ManagerOptions](), namingRows, addressRows, programRows, runningRows, certificateRows)
 })
+
+var _ = Describe("Every option of manifests.Of", func() { describeInputs(deploymentRows) })
 
 var _ = Describe("Every setting of a step", func() {
 	describeFields(reflect.TypeFor[eirinix.Settings](), settingsRows)

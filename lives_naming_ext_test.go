@@ -16,7 +16,6 @@ import (
 
 // The reasons that several fields share.
 const (
-	forManifests  = reason("only Manifests uses it")
 	onlyCAs       = reason("it changes the Secret and the caBundles alone")
 	removesAll    = reason("it removes the configurations as a whole")
 	servesNothing = reason("nothing is served")

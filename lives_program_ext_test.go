@@ -21,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -81,10 +82,11 @@ func logs(text string) plays {
 func logging(set func(*scene, *eirinix.ManagerOptions)) row {
 	return row{
 		set: func(s *scene, o *eirinix.ManagerOptions) {
-			o.Logger, o.Deployment.Args = nil, nil
+			o.Logger = nil
 			set(s, o)
 		},
-		Start: logs("ready"), RegisterExtensions: logs("registered"), Unregister: logs("unregistered"), RotateCA: effect(func(_ SpecContext, s *scene) { Expect(s.logged()).To(ContainSubstring("rotating the CA")) }),
+		deploy: func(o *manifests.Options) { o.Args = nil },
+		Start:  logs("ready"), RegisterExtensions: logs("registered"), Unregister: logs("unregistered"), RotateCA: effect(func(_ SpecContext, s *scene) { Expect(s.logged()).To(ContainSubstring("rotating the CA")) }),
 		Diagnose: reason("its findings are the result"), Audit: reason("its findings are the result"),
 		Manifests: logs("its manifests pass none to the pods"),
 		Offline: plays(func(_ SpecContext, s *scene) {

@@ -19,6 +19,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // ownPods has the steps be called for the program's own pods, unless the field prevents that.
@@ -28,9 +29,9 @@ func ownPods(o *eirinix.ManagerOptions) { o.Namespace = o.WebhookNamespace }
 var allowsOwnPods = plays(func(ctx SpecContext, s *scene) {
 	o := s.options()
 	ownPods(&o)
-	_, err := s.newManager(o, nil).Manifests()
+	_, err := manifests.Of(s.newManager(o, nil), s.deployment())
 	Expect(err).To(MatchError(ContainSubstring("the program's own pods")))
-	Expect(s.run(ctx, manifests, ownPods)).To(Succeed())
+	Expect(s.run(ctx, deploys, ownPods)).To(Succeed())
 })
 
 // urlIs returns the effect that the API server calls this address.
@@ -98,7 +99,7 @@ var addressRows = map[string]row{
 		Unregister: removesAll, RotateCA: onlyCAs, Audit: callsNothing,
 		Diagnose: finds(func(s *scene, o *eirinix.ManagerOptions) { o.Port = s.port }, diagnosis.WrongTarget),
 		Manifests: plays(func(ctx SpecContext, s *scene) {
-			Expect(s.run(ctx, manifests, func(o *eirinix.ManagerOptions) { o.Host = "localhost" })).To(Succeed())
+			Expect(s.run(ctx, deploys, func(o *eirinix.ManagerOptions) { o.Host = "localhost" })).To(Succeed())
 			Expect(container(s).Ports).To(ContainElement(HaveField("ContainerPort", s.second)))
 		}),
 	},

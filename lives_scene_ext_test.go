@@ -30,6 +30,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // scene is where the lives of one field are played: two namespaces, and a program with two steps.
@@ -81,9 +82,17 @@ func (s *scene) options() eirinix.ManagerOptions {
 		Namespace: s.workloads, WebhookNamespace: s.namespace, OperatorFingerprint: s.namespace,
 		Host: "127.0.0.1", Port: s.port, ListenAddress: fmt.Sprint(":", s.port),
 		RestConfig: controlPlane().Config(), Logger: s.logger,
-		Rotation:   eirinix.Rotation{Retain: time.Second}, // a rotation waits for a tenth of that
-		Deployment: eirinix.DeploymentOptions{Image: "program:1", Args: []string{}},
+		Rotation: eirinix.Rotation{Retain: time.Second}, // a rotation waits for a tenth of that
 	}
+}
+
+// deployment returns what manifests.Of is given.
+func (s *scene) deployment() manifests.Options {
+	o := manifests.Options{Image: "program:1", Args: []string{}}
+	if s.deploy != nil {
+		s.deploy(&o)
+	}
+	return o
 }
 
 // fingerprint and certificateName are those of the program with the field.
@@ -152,8 +161,8 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 	}
 	m := s.other(changes...)
 	switch l {
-	case manifests:
-		s.objects, err = m.Manifests()
+	case deploys:
+		s.objects, err = manifests.Of(m, s.deployment())
 	case offline:
 		s.offline, err = m.Offline(eirinix.OfflineOptions{})
 	case registerExtensions:

@@ -16,6 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/audit"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // entry returns a row of a setting that each life shows in the entries, if it shows them at all.
@@ -63,8 +64,8 @@ var settingsRows = map[string]row{
 		return HaveField("Rules", HaveEach(HaveField("Scope", HaveValue(Equal(admissionregistrationv1.AllScopes)))))
 	})).with(func(r *row) {
 		r.Audit = finding(func(*scene) OmegaMatcher { return HaveField("Resource.Resource", BeElementOf("pods", "configmaps")) })
-		r.Manifests = plays(func(ctx SpecContext, s *scene) {
-			Expect(s.run(ctx, manifests, func(o *eirinix.ManagerOptions) { o.Deployment.AuditSchedule = "@daily" })).To(Succeed())
+		r.deploy = func(o *manifests.Options) { o.AuditSchedule = "@daily" }
+		r.Manifests = effect(func(_ SpecContext, s *scene) {
 			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("Verbs", ContainElement("list"))))
 		})
 	}),

@@ -468,14 +468,6 @@ func prefixed(err error) error {
 	return fmt.Errorf("eirinix: %w", err)
 }
 
-// named adds the names of the package and of a function to its error, if there is one.
-func named(function string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("eirinix: %s: %w", function, err)
-}
-
 // server receives the API server's calls.
 type server interface {
 	Start(ctx context.Context) error

@@ -15,6 +15,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/audit"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 var _ = Describe("The CronJob that audits", Label("api-server"), func() {
@@ -22,7 +23,6 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		apps, system := newNamespace(ctx), newNamespace(ctx)
 		o := eirinix.ManagerOptions{
 			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, ModesConfigMap: "modes",
-			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"},
 		}
 		refuse := eirinix.Validation[*corev1.ConfigMap]{
 			ID: "owner", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("set an owner") },
@@ -31,7 +31,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(refuse)).To(Succeed())
 		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
-		objects, err := m.Manifests()
+		objects, err := manifests.Of(m, manifests.Options{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"})
 		Expect(err).NotTo(HaveOccurred())
 		admin := Must(client.New(controlPlane().Config(), client.Options{}))
 		for _, object := range objects {

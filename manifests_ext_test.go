@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // warningLog keeps the warnings of an API server.
@@ -32,12 +34,32 @@ func (w *warningLog) HandleWarningHeaderWithContext(_ context.Context, _ int, _,
 	w.said = append(w.said, text)
 }
 
+var _ = Describe("The namespace of the program's own pod", func() {
+	It("is not that of its manifests unless it is given", func() {
+		eirinix.InPod("  mine\n")
+		given := eirinix.ManagerOptions{ServiceName: "hooks", Logger: zap.NewNop().Sugar()}
+		m := eirinix.NewManager(given)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		o := manifests.Options{Image: "hooks:1", Args: []string{}}
+		_, err := manifests.Of(m, o)
+		Expect(err).To(MatchError(ContainSubstring("WebhookNamespace is empty; set it")), "this pod may be one that only prints")
+
+		m.SetManagerOptions(m.GetManagerOptions())
+		_, err = manifests.Of(m, o)
+		Expect(err).To(MatchError(ContainSubstring("WebhookNamespace is empty; set it")))
+		given.WebhookNamespace = "mine"
+		m.SetManagerOptions(given)
+		Expect(manifests.Of(m, o)).NotTo(BeEmpty(), "it is given")
+	})
+})
+
 var _ = Describe("A program's manifests, in a namespace of the Pod Security level restricted,", Label("api-server"), func() {
 	var (
 		apps, system string
 		c            client.Client
 		warnings     *warningLog
 		options      eirinix.ManagerOptions
+		deployment   manifests.Options
 	)
 	BeforeEach(func(ctx SpecContext) {
 		apps, warnings = newNamespace(ctx), &warningLog{}
@@ -52,17 +74,17 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		Expect(err).NotTo(HaveOccurred())
 		options = eirinix.ManagerOptions{
 			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
-			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0"},
 		}
+		deployment = manifests.Options{Image: "registry.example.org/hooks:1.0"}
 	})
 
-	manifests := func(o eirinix.ManagerOptions, added ...any) []client.Object {
+	objectsOf := func(o eirinix.ManagerOptions, added ...any) []client.Object {
 		GinkgoHelper()
 		m := eirinix.NewManager(o)
 		for _, v := range added {
 			Expect(m.AddExtension(v)).To(Succeed())
 		}
-		objects, err := m.Manifests()
+		objects, err := manifests.Of(m, deployment)
 		Expect(err).NotTo(HaveOccurred())
 		return objects
 	}
@@ -70,7 +92,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 	apply := func(ctx context.Context, o client.Object) error {
 		GinkgoHelper()
 		var text bytes.Buffer
-		Expect(eirinix.WriteManifests(&text, o)).To(Succeed())
+		Expect(manifests.Write(&text, o)).To(Succeed())
 		u := &unstructured.Unstructured{}
 		Expect(yaml.Unmarshal(text.Bytes(), &u.Object)).To(Succeed())
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.DryRunAll, client.FieldOwner("spec"), client.ForceOwnership)
@@ -96,9 +118,9 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 	}
 
 	DescribeTable("are accepted by the API server, without a warning,",
-		func(ctx SpecContext, change func(*eirinix.ManagerOptions), added ...any) {
-			change(&options)
-			objects := manifests(options, added...)
+		func(ctx SpecContext, change func(*eirinix.ManagerOptions, *manifests.Options), added ...any) {
+			change(&options, &deployment)
+			objects := objectsOf(options, added...)
 			for _, o := range objects {
 				if _, ok := o.(*unstructured.Unstructured); ok {
 					continue // a PodMonitor, which this API server does not know
@@ -111,31 +133,31 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 			}
 			Expect(warnings.said).To(BeEmpty())
 		},
-		Entry("called through a Service", func(*eirinix.ManagerOptions) {}, addEnv{}),
-		Entry("called by URL on a high port, with ports for health and metrics", func(o *eirinix.ManagerOptions) {
+		Entry("called through a Service", func(*eirinix.ManagerOptions, *manifests.Options) {}, addEnv{}),
+		Entry("called by URL on a high port, with ports for health and metrics", func(o *eirinix.ManagerOptions, _ *manifests.Options) {
 			o.ServiceName, o.Host, o.ListenAddress, o.MetricsBindAddress, o.HealthProbeBindAddress = "", "webhook.example.org", ":8443", ":8080", ":8081"
 		}, addEnv{}, &eventLog{}),
-		Entry("split", func(o *eirinix.ManagerOptions) { o.RegisterWebHook = new(false) }, addEnv{}, &eventLog{}),
-		Entry("only watching, everywhere", func(o *eirinix.ManagerOptions) { o.Namespace = "" }, &eventLog{}),
-		Entry("with the longest names", func(o *eirinix.ManagerOptions) {
+		Entry("split", func(o *eirinix.ManagerOptions, _ *manifests.Options) { o.RegisterWebHook = new(false) }, addEnv{}, &eventLog{}),
+		Entry("only watching, everywhere", func(o *eirinix.ManagerOptions, _ *manifests.Options) { o.Namespace = "" }, &eventLog{}),
+		Entry("with the longest names", func(o *eirinix.ManagerOptions, _ *manifests.Options) {
 			o.RegisterWebHook, o.OperatorFingerprint, o.ServiceName = new(false), strings.Repeat("f", 63), strings.Repeat("s", 63)
 		}, addEnv{}),
-		Entry("with all that a user may choose", func(o *eirinix.ManagerOptions) {
-			o.UnregisterOnStop, o.MetricsBindAddress, o.Deployment.PodMonitor = true, ":9090", true
-			o.Deployment.Command, o.Deployment.Args, o.Deployment.Env = []string{"/program"}, []string{"-v"}, []corev1.EnvVar{{Name: "A", Value: "b"}}
-			o.Deployment.Name, o.Deployment.ServiceAccountName, o.Deployment.Replicas = "name", "account.name", 1
-			o.Deployment.Labels, o.Deployment.Annotations = map[string]string{"example.org/team": "t"}, map[string]string{"Example.org/Note": "a thing"}
-			o.Deployment.PriorityClassName, o.Deployment.NodeSelector = "system-cluster-critical", map[string]string{"pool": "system"}
-			o.Deployment.Tolerations = []corev1.Toleration{
+		Entry("with all that a user may choose", func(o *eirinix.ManagerOptions, d *manifests.Options) {
+			o.UnregisterOnStop, o.MetricsBindAddress, d.PodMonitor = true, ":9090", true
+			d.Command, d.Args, d.Env = []string{"/program"}, []string{"-v"}, []corev1.EnvVar{{Name: "A", Value: "b"}}
+			d.Name, d.ServiceAccountName, d.Replicas = "name", "account.name", 1
+			d.Labels, d.Annotations = map[string]string{"example.org/team": "t"}, map[string]string{"Example.org/Note": "a thing"}
+			d.PriorityClassName, d.NodeSelector = "system-cluster-critical", map[string]string{"pool": "system"}
+			d.Tolerations = []corev1.Toleration{
 				{Operator: corev1.TolerationOpExists}, {Key: "dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(60))},
 			}
-			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
-			o.Deployment.AuditSchedule = "@daily"
+			d.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+			d.AuditSchedule = "@daily"
 		}, addEnv{}),
 	)
 
 	It("would not be with a pod that may do more", func(ctx SpecContext) {
-		for _, pod := range pods(manifests(options, addEnv{})) {
+		for _, pod := range pods(objectsOf(options, addEnv{})) {
 			pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
 			Expect(apierrors.IsForbidden(c.Create(ctx, pod, client.DryRunAll))).To(BeTrue())
 		}
@@ -147,10 +169,10 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		m := addEnvManager(options)
 		Expect(m.RegisterExtensions()).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(m.Unregister(ctx)).To(Succeed()); m.Stop() })
-		objects, err := m.Manifests()
+		objects, err := manifests.Of(m, deployment)
 		Expect(err).NotTo(HaveOccurred())
 		options.RegisterWebHook = new(false)
-		own := append(pods(objects), pods(manifests(options, addEnv{}))...)
+		own := append(pods(objects), pods(objectsOf(options, addEnv{}))...)
 		Eventually(func() error {
 			other := own[0].DeepCopy()
 			other.Labels = nil

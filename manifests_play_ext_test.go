@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -128,7 +129,7 @@ func newPlay(ctx context.Context, change func(*play)) (*play, error) {
 	p.logs = logs
 	p.options = eirinix.ManagerOptions{
 		Namespace: p.pods, OperatorFingerprint: p.pods, WebhookNamespace: p.own, Host: "127.0.0.1", DrainDelay: -1,
-		Port: FreePort(), Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/program:1"}, Logger: zap.New(core).Sugar(),
+		Port: FreePort(), Logger: zap.New(core).Sugar(),
 	}
 	change(p)
 	return p, nil
@@ -150,7 +151,8 @@ func (p *play) manager(config *rest.Config, changes ...func(*eirinix.ManagerOpti
 
 // manifests are those of the program as it is in a cluster: all that differs is where it listens.
 func (p *play) manifests() ([]client.Object, error) {
-	return p.manager(nil, func(o *eirinix.ManagerOptions) { o.ListenAddress = ":8443" }).Manifests()
+	m := p.manager(nil, func(o *eirinix.ManagerOptions) { o.ListenAddress = ":8443" })
+	return manifests.Of(m, manifests.Options{Image: "registry.example.org/program:1"})
 }
 
 // rulesIn returns the rules of a role; nil for anything else.

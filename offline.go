@@ -265,3 +265,12 @@ func observe(s *chain.Step, begin func(context.Context, string) func(StepEnd)) {
 		}
 	}
 }
+
+// offlineMapper returns a RESTMapper of the kinds of the scheme, of those that are given, and of the conversions. It
+// needs no cluster.
+func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
+	for _, c := range s.conversions {
+		given = append(given, c.resources(given, scheme)...)
+	}
+	return resources.NewMapper(scheme, given)
+}

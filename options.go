@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -88,7 +87,7 @@ type ManagerOptions struct {
 	ServiceName string
 
 	// WebhookNamespace is the namespace of the Service and of the certificate Secret. With ServiceName it defaults to the
-	// pod's own namespace; outside of a pod, and for Manifests, it is required then. If it is empty, the Secret is in
+	// pod's own namespace; outside of a pod, and for package manifests, it is required then. If it is empty, the Secret is in
 	// Namespace, else in the pod's own namespace, else in the namespace of the kubeconfig's context, else in "default".
 	WebhookNamespace string
 	ownNamespace     string // that WebhookNamespace has by default
@@ -212,9 +211,6 @@ type ManagerOptions struct {
 	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or
 	// RSA-4096. An existing CA keeps its key until it is rotated.
 	KeyAlgorithm string
-
-	// Deployment holds the inputs of Manifests, in particular the program's image.
-	Deployment DeploymentOptions
 }
 
 // Rotation holds the lifetimes of the certificates that a Manager issues. Zero values mean the defaults.
@@ -225,79 +221,6 @@ type Rotation struct {
 	// Retain is the time for which a replaced CA stays trusted. The default is LeafLifetime plus a tenth of it. Within
 	// that time, every replica must have replaced a serving certificate that the old CA signed.
 	Retain time.Duration
-}
-
-// DeploymentOptions holds the inputs of Manifests that nothing else implies. Only Image is required, and only Manifests
-// uses them. To set anything that has no field here, change the objects that Manifests returns.
-type DeploymentOptions struct {
-	// Image is the container image of the program. The program runs with a read-only root file system and not as root.
-	// The image's user must therefore be a number other than 0, as in "USER 65532".
-	Image string
-
-	// Command replaces the image's entrypoint. Empty keeps it.
-	Command []string
-
-	// Args are the arguments with which the program calls Start. FlagArgs builds them from the flags of this process.
-	// If this process has arguments and Args is nil, Manifests logs a warning. If the program needs no arguments in the
-	// cluster, set an empty slice.
-	Args []string
-
-	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split deployment
-	// (RegisterWebHook false). Empty means "register" followed by Args.
-	RegisterArgs []string
-
-	// Env is the environment of the serving and the registering pods. GOMEMLIMIT is derived from the memory limit
-	// unless Env sets it.
-	Env []corev1.EnvVar
-
-	// Name is the name of the Deployment and of the objects that belong to it. Default OperatorFingerprint.
-	Name string
-
-	// ServiceAccountName is the name of the ServiceAccount, which is among the objects. Default Name.
-	ServiceAccountName string
-
-	// Replicas is the number of serving pods. 0 means 2, or 1 for a program without extensions, because the watchers
-	// and reconcilers of every replica see all events.
-	Replicas int32
-
-	// Labels are set on every object and pod, in addition to the labels that select the pods.
-	Labels map[string]string
-
-	// Annotations are set on every object and pod, in addition to the library's own. They can, for example, keep a
-	// service mesh's proxy out of the pods.
-	Annotations map[string]string
-
-	// PriorityClassName is the pods' PriorityClass. Empty means the cluster's default. system-cluster-critical suits a
-	// webhook with failurePolicy Fail.
-	PriorityClassName string
-
-	// NodeSelector holds the labels that a node must have in addition to kubernetes.io/os=linux.
-	NodeSelector map[string]string
-
-	// Tolerations are the tolerations of the pods.
-	Tolerations []corev1.Toleration
-
-	// ImagePullSecrets are the Secrets, in the program's namespace, with which the image is pulled.
-	ImagePullSecrets []corev1.LocalObjectReference
-
-	// Resources are the resources of the container. Empty means requests of 50m CPU and 64Mi memory, and a memory
-	// limit. The limit is 256Mi plus room for eight requests of MaxRequestBytes, so 512Mi by default. A CPU limit would
-	// delay calls.
-	Resources corev1.ResourceRequirements
-
-	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), with which a Prometheus of the Prometheus operator finds
-	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
-	// a Secret with its token. It requires MetricsBindAddress.
-	PodMonitor bool
-
-	// AuditSchedule adds a CronJob that audits the objects that exist, at these times (as in CronJobSpec: "0 6 * * *" or
-	// @daily). It has a ServiceAccount of its own, which may list the resources that the rules of the steps select.
-	// Empty means none.
-	AuditSchedule string
-
-	// AuditArgs are the arguments with which the program audits. Empty means Args followed by "audit" and
-	// "-policy-reports". The rights to write reports are granted only with the latter.
-	AuditArgs []string
 }
 
 // withDefaults fills in the defaults that EiriniX's programs expect from GetManagerOptions.

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,9 +30,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -261,7 +262,7 @@ func (p *program) owningNamespace(ctx context.Context) (*metav1.OwnerReference, 
 
 // preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
 // an error here: the operation that needs it fails later, or falls back to one that does without.
-func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, log logr.Logger) *diagnose.Preflight {
+func (m *ExtensionManager) preflight(ctx context.Context, half rights.Half, log logr.Logger) *diagnose.Preflight {
 	_, clients, err := m.own()
 	if err != nil {
 		return &diagnose.Preflight{} // reported by the caller that needs the clients
@@ -273,11 +274,44 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 		needed.Reads, _ = s.options.readRights(s.steps, mapper) // a kind that the cluster does not serve yet is missing
 	}
 	var follow []client.Object
-	if half != manifest.Registering && s.serves() {
+	if half != rights.Registering && s.serves() {
 		follow = m.followed(m.configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
 	}
 	p := diagnose.NewPreflight(ctx, clients, needed.Grants(half, namespace), follow...)
 	fingerprint := s.options.OperatorFingerprint
-	p.Log(ctx, clients, log, manifest.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))
+	p.Log(ctx, clients, log, rights.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))
 	return p
+}
+
+// rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.
+func (s setup) rights(namespace string) rights.Rights {
+	o := s.options
+	r := rights.Rights{
+		// In a split deployment the registering half makes the Secret, regardless of the options of the serving half.
+		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
+		Unregisters: o.UnregisterOnStop,
+		Watches:     len(s.watchers) > 0, WatchNamespace: o.Namespace,
+		Reviews: o.reviewsMetrics(),
+		CRDs:    crdsOf(s.conversions),
+	}
+	if s.serves() {
+		r.Versions, r.Modes = o.versionsName(), o.ModesConfigMap
+		if s.keepsLosses() {
+			r.Keys = o.conversionsName()
+		}
+		if o.Certificates == nil {
+			r.Secret = o.SetupCertificateName
+		} else {
+			r.Source = o.Certificates.rights(namespace)
+		}
+		if namespace, name, _, err := o.ClientCA.configMap(); err == nil {
+			r.ClientCA = types.NamespacedName{Namespace: namespace, Name: name}
+		}
+	}
+	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
+		if slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }) {
+			r.Configurations = append(r.Configurations, rights.Configuration{Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint)})
+		}
+	}
+	return r
 }

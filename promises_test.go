@@ -177,7 +177,7 @@ var promises = map[string][]promise{
 		{"| 2 |", exits, "tells clean, violated and other ends apart by the exit code"},
 		{"With `-o json` one document", exits, "writes JSON, also of an audit that did not finish"},
 		{"`-o sarif` is a SARIF 2.1.0 log", exits, "writes SARIF for code scanning"},
-		{"A second audit with the same findings", "internal/policyreport/policyreport_test.go", "are written, kept and removed"},
+		{"A second audit with the same findings", "internal/audit/reports/reports_test.go", "are written, kept and removed"},
 	},
 	"rollout-of-a-rule.md": {
 		{"| log of the program |", "internal/admit/mode_test.go", "reports"},

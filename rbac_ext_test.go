@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // documentedRules returns the rules of docs/rights.md, for this fingerprint.
@@ -82,8 +83,8 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		options.WebhookNamespace = system
 		if granted {
 			o := options
-			o.Host, o.ServiceName, o.ListenAddress, o.Deployment.Image = "", "hooks", "", "registry.example.org/hooks:1.0"
-			objects, err := addEnvManager(o).Manifests()
+			o.Host, o.ServiceName, o.ListenAddress = "", "hooks", ""
+			objects, err := manifests.Of(addEnvManager(o), manifests.Options{Image: "registry.example.org/hooks:1.0"})
 			Expect(err).NotTo(HaveOccurred())
 			var role, clusterRole []rbacv1.PolicyRule
 			for _, object := range objects {
@@ -116,7 +117,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		Expect(len(reviews)).To(BeNumerically("<=", 12))
 	},
 		Entry("an administrator", false, SpecTimeout(2*patience)),
-		Entry("an account with what Manifests grants", true, SpecTimeout(2*patience)),
+		Entry("an account with what its manifests grant", true, SpecTimeout(2*patience)),
 	)
 
 	It("are get on the Secret alone for the serving half of a split deployment", func(ctx SpecContext) {

@@ -24,14 +24,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // Read declares objects that a step looks at: an element of Settings.Reads. The program lists and watches them, keeps
-// them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which Manifests
-// grants and a start checks.
+// them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which
+// manifests.Of grants and a start checks.
 //
 // Steps whose Reads select the same objects share one watch. Those without Transform and Index share the memory too, and so
 // do steps that have the same slice of Reads.
@@ -297,7 +297,7 @@ func (r resolver) checkReads(d definition) error {
 
 // readRights returns the objects that the steps look at, for the rights on them. Its error is about those that the mapper
 // does not know, which are left out.
-func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMapper) (all []manifest.Read, _ error) {
+func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMapper) (all []rights.Read, _ error) {
 	var errs []error
 	r := newResolver(o, resources.Cluster{})
 	for _, d := range definitions {
@@ -319,7 +319,7 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 				continue
 			}
 			for _, namespace := range namespaces {
-				read := manifest.Read{Group: mapping.Resource.Group, Resource: mapping.Resource.Resource, Namespace: namespace}
+				read := rights.Read{Group: mapping.Resource.Group, Resource: mapping.Resource.Resource, Namespace: namespace}
 				read.Name, _ = declared.OnlyName()
 				all = append(all, read)
 			}

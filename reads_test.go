@@ -13,7 +13,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -93,52 +92,6 @@ var _ = Describe("Settings.Reads", func() {
 			Expect(registered.Field(i).Interface()).To(Equal(fill.FieldByName(name).Interface()), name)
 		}
 		Expect(registered.NumField()).To(Equal(fill.NumField()-1), "all but Reads")
-	})
-
-	It("are rights in the manifests, and no more than they need", func() {
-		m := NewManager(ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks", Deployment: DeploymentOptions{Image: "example.org/hooks:1", Args: []string{}, AuditSchedule: "@daily"}})
-		Expect(m.AddExtension(readingStep(
-			Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "keys")},
-			Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "more")},
-			Read{Object: &corev1.Service{}},
-			Read{Object: &corev1.Node{}},
-		))).To(Succeed())
-		objects, err := m.Manifests()
-		Expect(err).NotTo(HaveOccurred())
-		rule := func(names []string, resources ...string) rbacv1.PolicyRule {
-			return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, ResourceNames: names, Verbs: []string{"get", "list", "watch"}}
-		}
-		roles := map[string][]rbacv1.PolicyRule{}
-		for _, o := range objects {
-			switch o := o.(type) {
-			case *rbacv1.Role:
-				roles[o.Namespace+"/"+o.Name] = o.Rules
-			case *rbacv1.ClusterRole:
-				roles["/"+o.Name] = o.Rules
-			}
-		}
-		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
-		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x:audit", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
-		for _, name := range []string{"/eirinix:eirini-x", "/eirinix:eirini-x:audit"} {
-			Expect(roles[name]).To(ContainElement(rule(nil, "nodes", "services")))
-			Expect(roles[name]).NotTo(ContainElement(HaveField("Resources", ContainElement("secrets"))))
-		}
-		for name, rules := range roles {
-			if name != "/eirinix:eirini-x" && name != "/eirinix:eirini-x:audit" {
-				Expect(rules).NotTo(ContainElement(HaveField("Resources", ContainElement("services"))), name)
-			}
-		}
-	})
-
-	It("are an error in the manifests if the kind is in no namespace, or unknown without a cluster", func() {
-		m := NewManager(ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks", Deployment: DeploymentOptions{Image: "example.org/hooks:1", Args: []string{}}})
-		shop := &unstructured.Unstructured{}
-		shop.SetAPIVersion("example.org/v1")
-		shop.SetKind("Shop")
-		Expect(m.AddExtension(readingStep(Read{Object: &corev1.Node{}, Namespaces: []string{"a"}}, Read{Object: shop}))).To(Succeed())
-		Expect(m.Validate()).To(Succeed())
-		_, err := m.Manifests()
-		Expect(err).To(MatchError(SatisfyAll(ContainSubstring("Node is in no namespace"), ContainSubstring("Settings.Reads[1]"), ContainSubstring("ManagerOptions.Scheme"))))
 	})
 
 	It("register a step once it waits no longer, also if another one waits by then", func() {

@@ -11,8 +11,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -56,12 +56,12 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return err // already has the prefix
 	}
-	rights := m.preflight(ctx, manifest.Registering, log)
+	preflight := m.preflight(ctx, rights.Registering, log)
 	if err := wait.Retry(ctx, log, "the modes of the steps", p.firstModes); err != nil {
-		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
+		return preflight.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
 	if err := p.obtainKeys(ctx, true); err != nil {
-		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
+		return preflight.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
 	from, err := m.newUnfollowed()
 	if err != nil {
@@ -77,13 +77,13 @@ func (m *ExtensionManager) RegisterExtensions() error {
 		return prefixed(err)
 	}
 	loop := p.newController(steps, r, func(c *controller.Config) {
-		c.Once, c.Report, c.Owner, c.Now = true, p.report(ctx, rights.Events()), p.owningNamespace, m.api.Earlier
+		c.Once, c.Report, c.Owner, c.Now = true, p.report(ctx, preflight.Events()), p.owningNamespace, m.api.Earlier
 	})
 	if err := loop.Register(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w; the last error: %w", context.Cause(ctx), err)
 		}
-		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
+		return preflight.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
 	p.describeSteps(options)
 	return steps.held()
@@ -159,7 +159,10 @@ func (m *ExtensionManager) RotateCA(ctx context.Context, o RotateOptions) error 
 	if err != nil {
 		return prefixed(err)
 	}
-	return named("RotateCA", loop.Rotate(ctx, o.Distrust))
+	if err := loop.Rotate(ctx, o.Distrust); err != nil {
+		return fmt.Errorf("eirinix: RotateCA: %w", err)
+	}
+	return nil
 }
 
 // rotator returns the running controller, or a new one that writes only caBundles.

@@ -15,7 +15,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -116,11 +116,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if err := m.awaitAPIServer(ctx, log); err != nil {
 		return err
 	}
-	given, half := m.given(), manifest.Whole
+	given, half := m.given(), rights.Whole
 	if !*given.options.RegisterWebHook {
-		half = manifest.Serving
+		half = rights.Serving
 	}
-	rights := m.preflight(ctx, half, log)
+	preflight := m.preflight(ctx, half, log)
 	setProcessLogger(log)
 	for _, r := range given.reconcilers {
 		if err := r.Register(m); err != nil {
@@ -130,7 +130,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 
 	// Background tasks end after the server has been drained, because handlers of calls in flight use the caches.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	r := run{m: m, background: background, failed: make(chan error, 4), rights: rights, log: log}
+	r := run{m: m, background: background, failed: make(chan error, 4), rights: preflight, log: log}
 	defer r.tasks.Wait()
 	defer stopBackground()
 	starting, stopStarting := context.WithCancel(ctx) // also ends after a failed start
@@ -161,10 +161,10 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		case err = <-r.failed:
 		}
 	}
-	err = rights.WithGrants(err)
+	err = preflight.WithGrants(err)
 	if drainErr := drain(); drainErr != nil {
 		if errors.Is(err, errStopped) {
-			return rights.WithGrants(drainErr)
+			return preflight.WithGrants(drainErr)
 		}
 		return errors.Join(err, drainErr)
 	}

@@ -3,6 +3,7 @@ package eirinix
 // This file shows the packages beside the root what a Manager holds.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 func init() { seam.Of = seamOf }
@@ -30,7 +34,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.logr(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls, Deployment: m.deployment,
 	}, nil
 }
 
@@ -121,6 +125,45 @@ func (m *ExtensionManager) stepsBeside(all resolved, asks func(string) bool, fro
 		if asks(c.crd) {
 			steps = append(steps, seam.Step{Name: c.crd, Converts: c.kind})
 		}
+	}
+	return steps, nil
+}
+
+// deployment is seam.Program.Deployment.
+func (m *ExtensionManager) deployment() (seam.Deployment, error) {
+	s := m.given()
+	s.options.Certificates = m.certificateSource()
+	o, namespace := s.options, cmp.Or(s.options.WebhookNamespace, s.options.Namespace)
+	d := seam.Deployment{
+		Namespace: namespace, ServicePort: o.port(), Listen: o.listen,
+		Serves: s.serves(), Registers: *o.RegisterWebHook, Reconciles: len(s.reconcilers) > 0,
+		MaxRequestBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), DrainDelay: o.drainDelay(), UnregisterTimeout: unregisterTimeout,
+		Rights: s.rights(namespace), Webhooks: o.webhookOptions(o.port()),
+		Mapper: s.offlineMapper(newResolver(o, resources.Cluster{}).scheme, nil), Steps: s.offlineSteps,
+	}
+	if namespace == o.ownNamespace { // that of this process, which may be one that only prints
+		d.Namespace = ""
+	}
+	if d.Serves {
+		d.Service = o.ServiceName
+	}
+	var err error
+	d.Rights.Reads, err = o.readRights(s.steps, d.Mapper)
+	return d, err
+}
+
+// offlineSteps is seam.Deployment.Steps.
+func (s setup) offlineSteps(mapper meta.RESTMapper) (steps []webhookconf.Step, _ error) {
+	plain, r := newResolver(s.options, resources.Cluster{}), newResolver(s.options, resources.Cluster{Mapper: mapper})
+	for _, d := range s.steps {
+		step, err := r.resolve(d)
+		if _, absent := errors.AsType[*resources.NotServedError](err); absent && len(d.settings.Rules) > 0 {
+			step, err = plain.resolve(d) // its Rules name the resources
+		}
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		steps = append(steps, step)
 	}
 	return steps, nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
 // Validate checks the options and everything that was added. It returns all errors, joined by errors.Join, each with
@@ -69,7 +69,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
 	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost {
 		for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
-			badIf(manifest.Collide(listen, other.address), "%s has port %d, on which webhooks are served; give it another", other.option, port)
+			badIf(serving.Collide(listen, other.address), "%s has port %d, on which webhooks are served; give it another", other.option, port)
 		}
 	}
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {

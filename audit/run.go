@@ -24,9 +24,9 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/audit/reports"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -163,14 +163,14 @@ func (o Options) config(ctx context.Context, p seam.Program, running *sync.WaitG
 	if !o.PolicyReports {
 		return config, notes, nil
 	}
-	reports, err := policyreport.New(ctx, r.Config, p.Fingerprint, o.Namespace, p.Log)
-	if err == nil && reports == nil {
-		p.Log.Info(policyreport.NoKinds)
-		return config, append(notes, policyreport.NoKinds), nil
+	writer, err := reports.New(ctx, r.Config, p.Fingerprint, o.Namespace, p.Log)
+	if err == nil && writer == nil {
+		p.Log.Info(reports.NoKinds)
+		return config, append(notes, reports.NoKinds), nil
 	}
 	if err == nil {
-		config.Reports = reports
-		reports.Owner, err = r.Owner(ctx)
+		config.Reports = writer
+		writer.Owner, err = r.Owner(ctx)
 	}
 	if apierrors.IsNotFound(err) {
 		err = nil // the program is not installed yet

@@ -93,7 +93,6 @@ func costOptions(name string) eirinix.ManagerOptions {
 		OperatorFingerprint: name,
 		DrainDelay:          -1,
 		Logger:              quietLogger().Sugar(),
-		Deployment:          eirinix.DeploymentOptions{Image: "registry.example.org/bench:1"},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 const (
@@ -28,9 +29,9 @@ func (b *costBench) atRest(ctx context.Context) (err error) {
 		halved, limited bool
 	}{
 		{"whole program", false, false},
-		{"whole program, rights of Manifests", false, true},
+		{"whole program, rights of its manifests", false, true},
 		{"serving half", true, false},
-		{"serving half, rights of Manifests", true, true},
+		{"serving half, rights of its manifests", true, true},
 	}
 	var replicas []*replica
 	defer func() { err = errors.Join(err, endAll(replicas)) }()
@@ -97,14 +98,14 @@ func (b *costBench) atRestOne(ctx context.Context, name string, halved, limited 
 	return startReplica(ctx, config, o)
 }
 
-// account creates all objects that Manifests returns, and returns the configuration of the Deployment's
+// account creates all objects that manifests.Of returns, and returns the configuration of the Deployment's
 // ServiceAccount.
 func (b *costBench) account(ctx context.Context, o eirinix.ManagerOptions) (*rest.Config, error) {
 	m, err := newReplica(b.plane.Config(), o)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := m.Manifests()
+	objects, err := manifests.Of(m.ExtensionManager, manifests.Options{Image: "registry.example.org/bench:1"})
 	if err != nil {
 		return nil, err
 	}

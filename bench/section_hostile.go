@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 const (
@@ -39,7 +40,7 @@ type attack struct {
 	run   func(context.Context, *child) error
 }
 
-// sectionHostile attacks a server of ours in the container that Manifests describes. Meanwhile it calls the server as
+// sectionHostile attacks a server of ours in the container of the manifests. Meanwhile it calls the server as
 // an API server does.
 func sectionHostile(ctx context.Context, r *report, length time.Duration) (err error) {
 	if runtime.GOOS != "linux" {
@@ -135,14 +136,12 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 	return effect{neighbours[0].at(0.99), float64(peak)}, nil
 }
 
-// container returns the memory limit and the environment of the container that Manifests describes.
+// container returns the memory limit and the environment of the container of the manifests.
 func container() (limit int64, environment []string, err error) {
-	m := eirinix.NewManager(eirinix.ManagerOptions{
-		ServiceName: "bench", WebhookNamespace: "bench", Deployment: eirinix.DeploymentOptions{Image: "example.org/bench:1"},
-	})
+	m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "bench", WebhookNamespace: "bench"})
 	objects, err := []client.Object(nil), m.AddExtension(eirinix.Mutation[*corev1.Pod]{Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})
 	if err == nil {
-		objects, err = m.Manifests()
+		objects, err = manifests.Of(m, manifests.Options{Image: "example.org/bench:1"})
 	}
 	if err != nil {
 		return 0, nil, err
@@ -161,7 +160,7 @@ func container() (limit int64, environment []string, err error) {
 		}
 		return limit, environment, nil
 	}
-	return 0, nil, errors.New("the Manifests hold no Deployment")
+	return 0, nil, errors.New("the manifests hold no Deployment")
 }
 
 // peakMemory returns the peak memory of a process in bytes, without the resident pages of its file: a system takes those

@@ -92,7 +92,7 @@ var _ = Describe("the example deploy", func() {
 	It("names the options that are missing", func() {
 		session := programs.Start(programs.Build("deploy"), "manifests")
 		Eventually(session, programs.Patience).Should(gexec.Exit(1))
-		Expect(string(session.Err.Contents())).To(ContainSubstring("Deployment.Image is empty; set it"))
+		Expect(string(session.Err.Contents())).To(ContainSubstring("manifests.Options.Image is empty; set it"))
 		Expect(session.Out.Contents()).To(BeEmpty())
 	})
 })

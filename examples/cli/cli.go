@@ -12,6 +12,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/audit"
+	"code.cloudfoundry.org/eirinix/manifests"
 	"code.cloudfoundry.org/eirinix/preview"
 )
 
@@ -41,7 +42,7 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	flags.StringVar(&o.ListenAddress, "listen", "", "host:port to listen on where it differs from -host and -port; port 0 picks a free one")
 	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	flags.BoolVar(&o.UnregisterOnStop, "unregister", false, "take the webhook out of the cluster at the end; for laptops")
-	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
+	flags.String("image", "", "for manifests: the image that holds this program")
 	port := flags.Int("port", 0, "port in the URL, or of the Service; 0 means 443")
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "manifests" {
@@ -49,8 +50,6 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	}
 	_ = flags.Parse(args) // exits on error; stops at preview and audit, which have their own flags
 	o.Port = int32(*port)
-	// The program in the cluster gets the flags with which its manifests were printed.
-	o.Deployment.Args = eirinix.FlagArgs(flags, "image", "kubeconfig")
 	return o
 }
 
@@ -61,11 +60,14 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 	case "":
 		return x.Start()
 	case "manifests":
-		objects, err := x.Manifests()
+		objects, err := manifests.Of(x, manifests.Options{
+			Image: flag.Lookup("image").Value.String(),
+			Args:  manifests.FlagArgs(flag.CommandLine, "image", "kubeconfig"), // those with which this program was called
+		})
 		if err != nil {
 			return err
 		}
-		return eirinix.WriteManifests(os.Stdout, append(objects, more...)...)
+		return manifests.Write(os.Stdout, append(objects, more...)...)
 	case "preview":
 		return preview.Command(x.GetContext(), x, flag.Args()[1:])
 	case "audit":

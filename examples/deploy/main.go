@@ -13,6 +13,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 func main() {
@@ -27,7 +28,7 @@ func run(args []string) error {
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	o, folders := options(command, args)
+	o, deployment, folders := options(command, args)
 	x := eirinix.NewManager(o)
 	if err := x.AddExtension(greeting.Extension{}); err != nil {
 		return err
@@ -38,18 +39,18 @@ func run(args []string) error {
 	case "register":
 		return x.RegisterExtensions() // once; the Job of a split deployment
 	case "manifests":
-		objects, err := x.Manifests()
+		objects, err := manifests.Of(x, deployment)
 		if err != nil {
 			return err
 		}
 		// The objects are typed: change or add to them here.
 		switch {
 		case folders.chart != "":
-			return eirinix.WriteChart(folders.chart, objects...)
+			return manifests.Chart(folders.chart, objects...)
 		case folders.kustomize != "":
-			return eirinix.WriteKustomization(folders.kustomize, objects...)
+			return manifests.Kustomization(folders.kustomize, objects...)
 		}
-		return eirinix.WriteManifests(os.Stdout, objects...)
+		return manifests.Write(os.Stdout, objects...)
 	}
 	return fmt.Errorf("there is no command %q; give serve, register or manifests", command)
 }
@@ -58,7 +59,7 @@ func run(args []string) error {
 type folders struct{ chart, kustomize string }
 
 // options returns the options from the flags. The program in the cluster gets the same flags.
-func options(command string, args []string) (o eirinix.ManagerOptions, f folders) {
+func options(command string, args []string) (o eirinix.ManagerOptions, d manifests.Options, f folders) {
 	o.OperatorFingerprint = "deploy-example"
 	flags := flag.NewFlagSet(command, flag.ExitOnError)
 	flags.StringVar(&o.Namespace, "namespace", "", "namespace whose pods are greeted; empty means all but the cluster's own and the webhook's")
@@ -68,7 +69,7 @@ func options(command string, args []string) (o eirinix.ManagerOptions, f folders
 	port := flags.Int("port", 443, "port of the Service")
 	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and the Lease of versions, and write nothing")
 	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
-	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
+	flags.StringVar(&d.Image, "image", "", "for manifests: the image that holds this program")
 	flags.StringVar(&f.chart, "helm", "", "for manifests: write a Helm chart into this `folder` instead of printing")
 	flags.StringVar(&f.kustomize, "kustomize", "", "for manifests: write a kustomize base into this `folder` instead of printing")
 	_ = flags.Parse(args) // exits on an error
@@ -77,8 +78,8 @@ func options(command string, args []string) (o eirinix.ManagerOptions, f folders
 	if *split && command != "register" {
 		o.RegisterWebHook, o.SetupCertificate = new(false), new(false)
 	}
-	given := eirinix.FlagArgs(flags, "image", "kubeconfig", "helm", "kustomize")
-	o.Deployment.Args = append([]string{"serve"}, given...)
-	o.Deployment.RegisterArgs = append([]string{"register"}, given...)
-	return o, f
+	given := manifests.FlagArgs(flags, "image", "kubeconfig", "helm", "kustomize")
+	d.Args = append([]string{"serve"}, given...)
+	d.RegisterArgs = append([]string{"register"}, given...)
+	return o, d, f
 }

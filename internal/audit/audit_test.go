@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -318,7 +319,7 @@ var _ = Describe("A whole audit", func() {
 	It("waits for the rate of the requests that steps send", func(ctx SpecContext) {
 		other := httptest.NewServer(http.NotFoundHandler())
 		DeferCleanup(other.Close)
-		client := &http.Client{Transport: CountRequests(http.DefaultTransport)}
+		client := &http.Client{Transport: cluster.CountRequests(http.DefaultTransport)}
 		var waited time.Duration
 		c := Config{RequestsPerSecond: 4}
 		e := &engine{Config: c, users: newUsers(), pause: func(_ context.Context, d time.Duration) error { waited += d; return nil }}

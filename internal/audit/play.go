@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -203,7 +203,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (chain.Verdict, error) {
 	of, sent := *req, new(atomic.Int64)
 	of.UID, of.UserInfo = uuid.NewUUID(), e.users[user]
-	verdict := s.player.Play(context.WithValue(ctx, sentKey{}, sent), &of)
+	verdict := s.player.Play(cluster.WithCount(ctx, sent), &of)
 	if ctx.Err() != nil {
 		return verdict, context.Cause(ctx)
 	}
@@ -212,24 +212,6 @@ func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRe
 	}
 	return verdict, nil
 }
-
-// sentKey is the key of the number of requests that a step has sent, in the context of the step.
-type sentKey struct{}
-
-// CountRequests returns a transport that counts the requests that a step sends in an audit, with the context of its run.
-func CountRequests(next http.RoundTripper) http.RoundTripper { return counting{next} }
-
-type counting struct{ http.RoundTripper }
-
-func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if sent, ok := r.Context().Value(sentKey{}).(*atomic.Int64); ok {
-		sent.Add(1)
-	}
-	return c.RoundTripper.RoundTrip(r)
-}
-
-// WrappedRoundTripper lets client-go find the transport below.
-func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
 // alike reports whether two verdicts are the same. The texts of failures often differ, as in the port of a connection.
 func alike(a, b chain.Verdict) bool {

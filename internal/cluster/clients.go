@@ -4,10 +4,12 @@ package cluster
 // library uses.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -117,3 +119,26 @@ func (c *clients) AuthorizationV1() authorizationv1client.AuthorizationV1Interfa
 
 func (c *clients) CoreV1() corev1client.CoreV1Interface       { return c.core }
 func (c *clients) EventsV1() eventsv1client.EventsV1Interface { return c.events }
+
+// countKey is the key of the number of requests in a context.
+type countKey struct{}
+
+// WithCount returns a context whose requests are counted, if they pass through CountRequests.
+func WithCount(ctx context.Context, sent *atomic.Int64) context.Context {
+	return context.WithValue(ctx, countKey{}, sent)
+}
+
+// CountRequests returns a transport that counts the requests of contexts with a count.
+func CountRequests(next http.RoundTripper) http.RoundTripper { return counting{next} }
+
+type counting struct{ http.RoundTripper }
+
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if sent, ok := r.Context().Value(countKey{}).(*atomic.Int64); ok {
+		sent.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }

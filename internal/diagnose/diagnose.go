@@ -199,7 +199,7 @@ func (d *diagnostic) checkReads() {
 		steps := strings.Join(u.Steps, ", ")
 		f := problem(diagnosis.ReadsNotListed, u.Objects,
 			fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
-			"create the kind, or grant what Manifests grants for it; the steps follow by themselves", u.Reason)
+			"create the kind, or grant what manifests.Of grants for it; the steps follow by themselves", u.Reason)
 		switch {
 		case u.Absent:
 			f.Message = fmt.Sprintf("there is no object of those of which steps require one, so the steps fail, or wait to be registered: %s", steps)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // The inside, for the specs.
@@ -66,11 +66,11 @@ func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
 }
 
 // Granting returns grants of these rights and no others.
-func Granting(rights ...diagnosis.Right) (all []manifest.Grant) {
-	for _, r := range rights {
-		i := slices.IndexFunc(all, func(g manifest.Grant) bool { return g.Namespace == r.Namespace })
+func Granting(wanted ...diagnosis.Right) (all []rights.Grant) {
+	for _, r := range wanted {
+		i := slices.IndexFunc(all, func(g rights.Grant) bool { return g.Namespace == r.Namespace })
 		if i < 0 {
-			i, all = len(all), append(all, manifest.Grant{Namespace: r.Namespace})
+			i, all = len(all), append(all, rights.Grant{Namespace: r.Namespace})
 		}
 		rule := rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{r.Verb}}
 		if name := reviewed(r).Name; name != "" {
@@ -83,7 +83,7 @@ func Granting(rights ...diagnosis.Right) (all []manifest.Grant) {
 }
 
 // RightsOf returns the rights that the rules of a grant hold.
-func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
+func RightsOf(g rights.Grant) (all []diagnosis.Right) {
 	for _, rule := range g.Rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
@@ -93,7 +93,7 @@ func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
 			for _, resource := range rule.Resources {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
-						rights = append(rights, diagnosis.Right{
+						all = append(all, diagnosis.Right{
 							Group: group, Resource: resource, Verb: verb, Namespace: g.Namespace, Name: name,
 						})
 					}
@@ -101,23 +101,21 @@ func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
 			}
 		}
 	}
-	return rights
+	return all
 }
 
 // Objects returns roles with these rights and their bindings.
-func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (objects []client.Object) {
-	backwards := func(a, b manifest.Grant) int { return strings.Compare(b.Namespace, a.Namespace) } // the ClusterRole comes last
-	for _, g := range slices.SortedFunc(slices.Values(Granting(rights...)), backwards) {
-		objects = append(objects, manifest.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, g.Rules)...)
+func Objects(name string, subject rbacv1.Subject, wanted []diagnosis.Right) (objects []client.Object) {
+	backwards := func(a, b rights.Grant) int { return strings.Compare(b.Namespace, a.Namespace) } // the ClusterRole comes last
+	for _, g := range slices.SortedFunc(slices.Values(Granting(wanted...)), backwards) {
+		objects = append(objects, rights.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, g.Rules)...)
 	}
 	return objects
 }
 
 // Manifest returns Objects as YAML.
-func Manifest(name string, subject rbacv1.Subject, rights []diagnosis.Right) (string, error) {
-	var text strings.Builder
-	err := manifest.Write(&text, Objects(name, subject, rights)...)
-	return text.String(), err
+func Manifest(name string, subject rbacv1.Subject, wanted []diagnosis.Right) (string, error) {
+	return rights.YAML(Objects(name, subject, wanted)), nil
 }
 
 // Old is true of an API server that is too old.

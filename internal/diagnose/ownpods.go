@@ -92,7 +92,7 @@ func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Find
 // select by that label.
 func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
 	label := webhookconf.FingerprintLabel + "=" + d.Options.Fingerprint
-	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as Manifests does", label, d.service()))
+	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as manifests.Of does", label, d.service()))
 	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
 		"no replica can start once all are down", h, label, d.service())
 	return f

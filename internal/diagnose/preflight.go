@@ -28,7 +28,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // Preflight holds the known rights of this process. The zero value knows none.
@@ -38,7 +38,7 @@ type Preflight struct {
 	// ListsAll means that this process may list every webhook configuration of the cluster. No program needs that.
 	ListsAll bool
 
-	wanted        []manifest.Grant
+	wanted        []rights.Grant
 	asked, denied []diagnosis.Right
 	missing       []diagnosis.Right // those of denied that are wanted
 	reviews       reviewer
@@ -46,7 +46,7 @@ type Preflight struct {
 
 // NewPreflight asks for the wanted rights, and with them for those on the objects to follow, because a later question
 // would delay the start. Without an answer, no right is known to be missing.
-func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []manifest.Grant, follow ...client.Object) *Preflight {
+func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []rights.Grant, follow ...client.Object) *Preflight {
 	p := &Preflight{wanted: wanted, reviews: clients.AuthorizationV1()}
 	for _, g := range wanted {
 		p.asked = append(p.asked, g.Rights...)
@@ -80,15 +80,12 @@ func (p *Preflight) Log(
 	for _, g := range p.wanted { // the ClusterRole comes last
 		if slices.ContainsFunc(p.missing, func(r diagnosis.Right) bool { return r.Namespace == g.Namespace }) {
 			meta := metav1.ObjectMeta{Namespace: g.Namespace, Name: name}
-			roles = append(roles, manifest.Bind(meta, me, g.Rules)...)
+			roles = append(roles, rights.Bind(meta, me, g.Rules)...)
 		}
 	}
-	var text strings.Builder
-	if manifest.Write(&text, roles...) == nil {
-		p.Grants = text.String()
-		log.Info("rights are missing: operations that need them fail or use a fallback. The manifest grants them",
-			"missing", sentence(p.missing), "manifest", p.Grants)
-	}
+	p.Grants = rights.YAML(roles)
+	log.Info("rights are missing: operations that need them fail or use a fallback. The manifest grants them",
+		"missing", sentence(p.missing), "manifest", p.Grants)
 }
 
 // Events reports whether this process can create Events.

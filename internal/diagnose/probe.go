@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
 // checkListener connects to the port that this process itself listens on.
@@ -39,7 +39,7 @@ func (d *diagnostic) ownAddress() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if manifest.EveryAddress(host) {
+	if serving.EveryAddress(host) {
 		host = "localhost"
 	}
 	return net.JoinHostPort(host, port), nil

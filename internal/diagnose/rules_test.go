@@ -7,7 +7,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 func rule(group string, resources, names, verbs []string) rbacv1.PolicyRule {
@@ -106,9 +106,9 @@ subjects:
 		for _, object := range diagnose.Objects("eirini-x", diagnose.ServiceAccount("cf", "logger"), []diagnosis.Right{mutating, secret("get"), secret("create"), exec}) {
 			switch role := object.(type) {
 			case *rbacv1.Role:
-				granted = append(granted, diagnose.RightsOf(manifest.Grant{Namespace: role.Namespace, Rules: role.Rules})...)
+				granted = append(granted, diagnose.RightsOf(rights.Grant{Namespace: role.Namespace, Rules: role.Rules})...)
 			case *rbacv1.ClusterRole:
-				granted = append(granted, diagnose.RightsOf(manifest.Grant{Rules: role.Rules})...)
+				granted = append(granted, diagnose.RightsOf(rights.Grant{Rules: role.Rules})...)
 			}
 		}
 		Expect(granted).To(Equal([]diagnosis.Right{secret("get"), create, exec, mutating}))
@@ -128,7 +128,7 @@ subjects:
 
 var _ = Describe("Rules become rights", func() {
 	It("one for each verb on each thing", func() {
-		Expect(diagnose.RightsOf(manifest.Grant{Namespace: "cf", Rules: []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))}})).To(Equal([]diagnosis.Right{
+		Expect(diagnose.RightsOf(rights.Grant{Namespace: "cf", Rules: []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))}})).To(Equal([]diagnosis.Right{
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "update", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "b"},

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // The names of the values of a chart.
@@ -55,7 +57,7 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 		c.deployment = tree
 	}
 	if c.deployment == nil {
-		return nil, errors.New("there is no Deployment among the objects; give those that Manifests returns")
+		return nil, errors.New("there is no Deployment among the objects; give those that manifests.Of returns")
 	}
 	c.readValues(trees)
 	files := map[string][]byte{}
@@ -64,11 +66,11 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 	}
 	name := nameOf(c.deployment)
 	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
-		"version: 0.1.0 # helm package --version sets another one\n", madeForHelm, name, name)
+		"version: 0.1.0 # helm package --version sets another one\n", ForHelm, name, name)
 	files["values.yaml"], files["values.schema.json"] = c.valuesFile(), c.schema()
-	files["templates/autoscaler.yaml"] = fmt.Appendf(nil, autoscaler, madeForHelm, name, escape(jsonOf(member(c.deployment, "metadata", "labels"))))
+	files["templates/autoscaler.yaml"] = fmt.Appendf(nil, autoscaler, ForHelm, name, escape(jsonOf(member(c.deployment, "metadata", "labels"))))
 	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
-		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeForHelm, "# "), name, name)
+		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(ForHelm, "# "), name, name)
 	return files, nil
 }
 
@@ -109,9 +111,9 @@ func (c *chart) argsValue(tree map[string]any) string {
 	labels, program := member(tree, "metadata", "labels"), member(c.deployment, "metadata", "labels")
 	if labels[LabelName] == program[LabelName] {
 		switch labels[LabelComponent] {
-		case component{half: Registering}.label():
+		case rights.Registering.String():
 			return valueRegisterArgs
-		case component{half: Auditing}.label():
+		case rights.Auditing.String():
 			return valueAuditArgs
 		}
 	}
@@ -229,7 +231,7 @@ func (c *chart) template(tree map[string]any) []byte {
 	if tree["kind"] == "PodDisruptionBudget" && nameOf(tree) == nameOf(c.deployment) { // with a single replica, it would never allow a node to be drained
 		written = fmt.Sprintf(several, "minReplicas") + "\n" + written + "{{ end }}\n"
 	}
-	return append([]byte(madeForHelm+"\n"), written...)
+	return append([]byte(ForHelm+"\n"), written...)
 }
 
 // replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
@@ -324,7 +326,7 @@ var about = []value{
 
 func (c *chart) valuesFile() []byte {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, madeForHelm)
+	fmt.Fprintln(&b, ForHelm)
 	for _, v := range about {
 		if value, has := c.values[v.name]; has {
 			fmt.Fprintf(&b, "\n# %s\n%s", v.comment, textOf(map[string]any{v.name: value}))
@@ -345,7 +347,7 @@ func (c *chart) schema() []byte {
 	}
 	required := slices.Sorted(maps.Keys(c.values))
 	text, _ := json.MarshalIndent(map[string]any{
-		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(madeForHelm, "# "), "type": "object",
+		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(ForHelm, "# "), "type": "object",
 		"properties": properties, "required": required, "additionalProperties": false,
 	}, "", "  ")
 	return append(text, '\n')

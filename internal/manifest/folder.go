@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// These mark the files that may be overwritten and removed. A chart and a base can be in one folder.
+// ForHelm and ForKustomize mark the files that may be overwritten and removed. A chart and a base can be in one folder.
 const (
-	madeForHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
-	madeForKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
+	ForHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
+	ForKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
 )
 
 func nameOf(tree map[string]any) string {
@@ -52,28 +52,18 @@ func Kustomization(objects ...client.Object) (map[string][]byte, error) {
 	trees, err := treesOf(objects...)
 	files, resources := map[string][]byte{}, filesOf(trees)
 	for file, tree := range resources {
-		files[file] = append([]byte(madeForKustomize+"\n"), textOf(tree)...)
+		files[file] = append([]byte(ForKustomize+"\n"), textOf(tree)...)
 	}
-	files["kustomization.yaml"] = append([]byte(madeForKustomize+"\n"), textOf(map[string]any{
+	files["kustomization.yaml"] = append([]byte(ForKustomize+"\n"), textOf(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": slices.Sorted(maps.Keys(resources)),
 	})...)
 	return files, err
 }
 
-// WriteKustomization writes the files of Kustomization into a folder; see writeFolder.
-func WriteKustomization(folder string, objects ...client.Object) error {
-	return writeFolder(folder, madeForKustomize, Kustomization, objects)
-}
-
-// WriteChart writes the files of Chart into a folder; see writeFolder.
-func WriteChart(folder string, objects ...client.Object) error {
-	return writeFolder(folder, madeForHelm, Chart, objects)
-}
-
-// writeFolder writes the files of objects, which hold the mark, into a folder, which it makes. Files of an earlier call,
+// WriteFolder writes the files of objects, which hold the mark, into a folder, which it makes. Files of an earlier call,
 // which hold it too, are removed if they are not needed any more: from the folders that the files are in, and from no
 // others. Other files are left alone; if one of those has the name of a file, nothing is written.
-func writeFolder(folder, mark string, filesOf func(...client.Object) (map[string][]byte, error), objects []client.Object) error {
+func WriteFolder(folder, mark string, filesOf func(...client.Object) (map[string][]byte, error), objects []client.Object) error {
 	files, err := filesOf(objects...)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ var _ = Describe("A folder of manifests", func() {
 		for _, n := range names {
 			objects = append(objects, account(n))
 		}
-		return manifest.WriteKustomization(dir, objects...)
+		return manifest.WriteFolder(dir, manifest.ForKustomize, manifest.Kustomization, objects)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 
@@ -59,10 +59,10 @@ var _ = Describe("A folder of manifests", func() {
 		chart, err := manifest.Chart(deployment)
 		Expect(err).NotTo(HaveOccurred())
 		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
-			Expect(manifest.WriteChart(folder, deployment)).To(Succeed())
+			Expect(manifest.WriteFolder(folder, manifest.ForHelm, manifest.Chart, []client.Object{deployment})).To(Succeed())
 		}
 		Expect(write("a")).To(Succeed())
-		Expect(manifest.WriteChart(dir, deployment)).To(Succeed())
+		Expect(manifest.WriteFolder(dir, manifest.ForHelm, manifest.Chart, []client.Object{deployment})).To(Succeed())
 		for name := range chart {
 			Expect(file(name)).To(BeAnExistingFile())
 			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())

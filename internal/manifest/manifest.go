@@ -8,11 +8,14 @@ import (
 	"maps"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -37,7 +40,7 @@ type Program struct {
 	Service     string // the name of the Service; empty for none
 	ServicePort int32
 	Ports       Ports
-	Rights      Rights
+	Rights      rights.Rights
 
 	// Split selects a deployment in two halves: the Deployment only serves, and a Job registers.
 	Split bool
@@ -51,7 +54,7 @@ type Ports struct{ Webhook, Health, Metrics int32 }
 // component is one of the programs of a deployment: the serving, the registering or the auditing one.
 type component struct {
 	program *Program
-	half    Half
+	half    rights.Half
 	name    string // the name of objects that belong to this component alone
 	account string
 	role    string // the name of Roles, ClusterRoles and their bindings
@@ -59,45 +62,25 @@ type component struct {
 
 func (p *Program) serving() component {
 	if p.Split {
-		return p.component(Serving)
+		return p.component(rights.Serving)
 	}
-	return p.component(Whole)
+	return p.component(rights.Whole)
 }
 
-func (p *Program) component(half Half) component {
-	c := component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: RoleName(p.Fingerprint, half)}
-	if half == Registering || half == Auditing {
-		suffix := "-" + c.label()
+func (p *Program) component(half rights.Half) component {
+	c := component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: rights.RoleName(p.Fingerprint, half)}
+	if half == rights.Registering || half == rights.Auditing {
+		suffix := "-" + c.half.String()
 		c.name, c.account = Shorten(p.Name, suffix, maxCronJobName), Shorten(p.ServiceAccountName, suffix, maxAccountName)
 	}
 	return c
-}
-
-// RoleName returns the name of a half's Roles, ClusterRoles and their bindings.
-func RoleName(fingerprint string, half Half) string {
-	name := "eirinix:" + fingerprint
-	if half == Registering || half == Auditing {
-		name += ":" + component{half: half}.label()
-	}
-	return name
-}
-
-// label returns the value of LabelComponent. It is part of selectors, so it does not depend on the program's steps.
-func (c component) label() string {
-	switch c.half {
-	case Registering:
-		return "register"
-	case Auditing:
-		return "audit"
-	}
-	return "webhook"
 }
 
 // meta returns the metadata of an object of the component.
 func (c component) meta(name, namespace string) metav1.ObjectMeta {
 	labels := map[string]string{}
 	maps.Copy(labels, c.program.Labels)
-	labels[LabelName], labels[LabelComponent] = c.program.Name, c.label()
+	labels[LabelName], labels[LabelComponent] = c.program.Name, c.half.String()
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: maps.Clone(c.program.Annotations)}
 }
 
@@ -117,7 +100,7 @@ func (c component) podMeta() metav1.ObjectMeta {
 func (c component) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{
 		webhookconf.FingerprintLabel: c.program.Fingerprint,
-		LabelComponent:               c.label(),
+		LabelComponent:               c.half.String(),
 	}}
 }
 
@@ -153,10 +136,10 @@ func (p *Program) objects() []client.Object {
 	serving := p.serving()
 	objects := serving.rights()
 	if p.Split {
-		objects = append(objects, p.component(Registering).rights()...)
+		objects = append(objects, p.component(rights.Registering).rights()...)
 	}
 	if p.AuditSchedule != "" {
-		objects = append(objects, p.component(Auditing).rights()...)
+		objects = append(objects, p.component(rights.Auditing).rights()...)
 	}
 	objects = append(objects, serving.readers()...)
 	if p.Service != "" {
@@ -167,15 +150,33 @@ func (p *Program) objects() []client.Object {
 		objects = append(objects, serving.disruptionBudget())
 	}
 	if p.Split {
-		register := p.component(Registering)
+		register := p.component(rights.Registering)
 		objects = append(objects, register.job(), register.cronJob())
 	}
 	if p.AuditSchedule != "" {
-		objects = append(objects, p.component(Auditing).auditJob())
+		objects = append(objects, p.component(rights.Auditing).auditJob())
 	}
 	objects = append(objects, serving.deployment())
 	if p.PodMonitor {
 		objects = append(objects, serving.podMonitor())
+	}
+	return objects
+}
+
+// rights returns the component's account, roles and bindings.
+func (c component) rights() []client.Object {
+	p := c.program
+	account := &corev1.ServiceAccount{
+		ObjectMeta: c.meta(c.account, p.Namespace),
+		// Pods that need a token request it in their spec.
+		AutomountServiceAccountToken: new(false),
+	}
+	if p.Reconciles && c.half != rights.Registering {
+		account.ObjectMeta = describe(account.ObjectMeta, "The program's reconcilers need rights of their own: bind them to this ServiceAccount.")
+	}
+	objects, subject := []client.Object{account}, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: p.Namespace}
+	for _, g := range p.Rights.Grants(c.half, p.Namespace) {
+		objects = append(objects, rights.Bind(c.meta(c.role, g.Namespace), subject, g.Rules)...)
 	}
 	return objects
 }

@@ -42,8 +42,8 @@ func (o Options) WritesReports() bool {
 	})
 }
 
-// Options holds the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in the
-// same order, so that one type converts to the other.
+// Options holds the choices that nothing else implies. Its fields are those of manifests.Options, in the same order, so
+// that one type converts to the other.
 type Options struct {
 	Image              string
 	Command            []string
@@ -98,7 +98,7 @@ func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool)
 func (o Options) Validate(metrics int32) error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions.Deployment."+format, args...))
+		errs = append(errs, fmt.Errorf("eirinix: manifests.Options."+format, args...))
 	}
 	checkName := func(field, value string, check func(string) []string) {
 		if value == "" {
@@ -112,7 +112,7 @@ func (o Options) Validate(metrics int32) error {
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			switch problems := check(key, entries[key]); {
 			case slices.Contains(ours, key):
-				bad("%s holds %q, which Manifests sets itself; remove it", field, key)
+				bad("%s holds %q, which manifests.Of sets itself; remove it", field, key)
 			case len(problems) > 0:
 				bad("%s holds %s=%q: %s", field, key, entries[key], strings.Join(problems, "; "))
 			}

@@ -15,6 +15,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 const (
@@ -139,7 +141,7 @@ func GracePeriod(drain, afterwards time.Duration) int64 {
 func (c component) pod() corev1.PodTemplateSpec {
 	p := c.program
 	container := corev1.Container{
-		Name: c.label(), Image: p.Image, Command: p.Command, Args: p.Args, Env: environment(p.Env, p.Resources), Resources: p.Resources,
+		Name: c.half.String(), Image: p.Image, Command: p.Command, Args: p.Args, Env: environment(p.Env, p.Resources), Resources: p.Resources,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
 			ReadOnlyRootFilesystem:   new(true),
@@ -168,10 +170,10 @@ func (c component) pod() corev1.PodTemplateSpec {
 	}
 	maps.Copy(template.Spec.NodeSelector, p.NodeSelector)
 	switch c.half {
-	case Registering:
+	case rights.Registering:
 		container.Args = p.RegisterArgs
 		template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-	case Auditing:
+	case rights.Auditing:
 		container.Args = p.AuditArgs
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	default:

@@ -159,7 +159,7 @@ func failed(text string, err error) decision {
 	why := "the API server could not be asked about the caller: " + err.Error()
 	if apierrors.IsForbidden(err) {
 		why = "this program may not ask about callers; grant it create on tokenreviews.authentication.k8s.io and " +
-			"subjectaccessreviews.authorization.k8s.io, as Manifests does, or set ManagerOptions.MetricsUnauthenticated: " + err.Error()
+			"subjectaccessreviews.authorization.k8s.io, as manifests.Of does, or set ManagerOptions.MetricsUnauthenticated: " + err.Error()
 	}
 	return decision{status: http.StatusInternalServerError, text: text, why: why}
 }

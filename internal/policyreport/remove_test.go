@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"path"
 	"strings"
+	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -17,6 +19,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
+
+func TestPolicyreport(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "internal/policyreport")
+}
 
 // asked is a transport.
 type asked func(*http.Request) (*http.Response, error)
@@ -55,5 +62,5 @@ var _ = Describe("Remove", func() {
 		}}))
 		Expect(policyreport.Remove(context.Background(), client, "eirini-x")).To(Succeed())
 		Expect(deleted).To(Equal([]string{"first", "second", "third"}))
-	}, SpecTimeout(patience))
+	}, SpecTimeout(30*time.Second))
 })

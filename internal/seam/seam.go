@@ -6,9 +6,11 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -17,6 +19,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -42,6 +45,10 @@ type Program struct {
 	// Tap wraps the calls that are answered from now on, except those of a diagnosis, until release is called. There is one
 	// Tap at a time. It calls open when there is no other.
 	Tap func(open func(release func()) (Tap, error)) error
+
+	// Deployment returns what the objects of a deployment depend on. It asks no cluster. Its error is about what the steps
+	// read. All other fields are valid then.
+	Deployment func() (Deployment, error)
 }
 
 // Tap sees the calls that a Manager answers.
@@ -74,4 +81,20 @@ type Step struct {
 	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
 
 	Converts *convert.Kind // of a Conversion; the fields above are then empty
+}
+
+// Deployment is what a program needs where it is deployed. Defaults are resolved.
+type Deployment struct {
+	Namespace, Service string // empty if it was not given, and if the program is not called through one
+	ServicePort        int32
+	Listen             func() (host string, port int, err error) // port 0 is picked later
+
+	Serves, Registers, Reconciles bool
+	MaxRequestBytes               int64
+	DrainDelay, UnregisterTimeout time.Duration
+	Rights                        rights.Rights // without those of an audit
+
+	Webhooks webhookconf.Options                               // of the steps
+	Mapper   meta.RESTMapper                                   // of the kinds of the scheme and of the Conversions
+	Steps    func(meta.RESTMapper) ([]webhookconf.Step, error) // with a nil RESTMapper, resources are guessed from kinds
 }

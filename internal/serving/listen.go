@@ -1,6 +1,6 @@
 package serving
 
-// This file finds a port, checks that this process answers on it, and explains failures.
+// This file finds a port, checks that this process answers on it, explains failures, and compares addresses.
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"strconv"
 	"syscall"
 	"time"
@@ -88,4 +89,29 @@ func listenError(host string, port int, err error) error {
 		return fmt.Errorf("cannot listen on %s, this machine has no such address; where Host is a load balancer's address, set ManagerOptions.ListenAddress to \"0.0.0.0:%d\": %w", address, port, err)
 	}
 	return fmt.Errorf("cannot serve on %s: %w", address, err)
+}
+
+// BindPort returns the port of a listen address that other machines can reach. It returns 0 for an address that they
+// cannot reach, or that is switched off.
+func BindPort(address string) int32 {
+	host, service, _ := net.SplitHostPort(address)
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil || !EveryAddress(host) {
+		return 0
+	}
+	return int32(port)
+}
+
+// EveryAddress reports whether listening on a host means listening on all addresses.
+func EveryAddress(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
+// Collide reports whether one process cannot listen on both addresses, because they have the same port on the same
+// interface or on all.
+func Collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB && portA != "0" && (hostA == hostB || EveryAddress(hostA) || EveryAddress(hostB))
 }

@@ -1,3 +1,3 @@
-// Package packages shows that a Helm chart and a kustomize base hold the objects of Manifests: its tests render them with
-// helm's and kustomize's own libraries. It is a module of its own, so that the library does not depend on these.
+// Package packages shows that a Helm chart and a kustomize base hold the objects of package manifests: its tests render
+// them with helm's and kustomize's own libraries. It is a module of its own, so that the library does not depend on these.
 package packages

@@ -32,53 +32,60 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/manifests"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+// input is all that decides about the objects of a program.
+type input struct {
+	eirinix.ManagerOptions
+	Deployment manifests.Options
+}
+
 // program returns the objects of a program with these changes of its options.
-func program(t *testing.T, changes ...func(*eirinix.ManagerOptions)) []client.Object {
+func program(t *testing.T, changes ...func(*input)) []client.Object {
 	t.Helper()
-	o := eirinix.ManagerOptions{
-		OperatorFingerprint: "greeter", ServiceName: "greeter", WebhookNamespace: "webhooks", ListenAddress: ":8443", Port: 443,
-		Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/greeter:1", Args: []string{"serve"}, RegisterArgs: []string{"register"}},
+	o := input{
+		ManagerOptions: eirinix.ManagerOptions{OperatorFingerprint: "greeter", ServiceName: "greeter", WebhookNamespace: "webhooks", ListenAddress: ":8443", Port: 443},
+		Deployment:     manifests.Options{Image: "registry.example.org/greeter:1", Args: []string{"serve"}, RegisterArgs: []string{"register"}},
 	}
 	for _, change := range changes {
 		change(&o)
 	}
-	x := eirinix.NewManager(o)
+	x := eirinix.NewManager(o.ManagerOptions)
 	if err := x.AddExtension(eirinix.Mutation[*corev1.Pod]{
 		ID: "greet", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
 	}); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := x.Manifests()
+	objects, err := manifests.Of(x, o.Deployment)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return objects
 }
 
-func split(o *eirinix.ManagerOptions) { o.RegisterWebHook, o.SetupCertificate = new(false), new(false) }
+func split(o *input) { o.RegisterWebHook, o.SetupCertificate = new(false), new(false) }
 
-func audits(o *eirinix.ManagerOptions) {
+func audits(o *input) {
 	o.Deployment.AuditSchedule, o.Deployment.AuditArgs = "0 3 * * *", []string{"audit", "-q"}
 }
 
-func oddly(o *eirinix.ManagerOptions) {
+func oddly(o *input) {
 	o.Deployment.Args = []string{"serve", "-template={{ .Release.Name }}", `-quoted="a'b"`, "-lines=a\nb", "-html=<a&b>", "-number=1", "- dash", "# no comment", "{{", "}}"}
 	o.Deployment.Annotations = map[string]string{"example.org/template": `{{ fail "rendered" }}`}
 	o.Deployment.Labels = map[string]string{"yes": "true"}
 }
 
-func single(o *eirinix.ManagerOptions) { o.Deployment.Replicas = 1 }
+func single(o *input) { o.Deployment.Replicas = 1 }
 
-func monitored(o *eirinix.ManagerOptions) {
+func monitored(o *input) {
 	o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
 }
 
-var programs = map[string][]func(*eirinix.ManagerOptions){
+var programs = map[string][]func(*input){
 	"plain": nil, "split": {split}, "audits": {audits}, "split, audits": {split, audits}, "odd texts": {oddly, split}, "one replica": {single},
-	"metrics": {monitored}, "modes": {func(o *eirinix.ManagerOptions) { o.ModesConfigMap = "modes" }}, "no arguments": {func(o *eirinix.ManagerOptions) { o.Deployment.Args = nil }},
+	"metrics": {monitored}, "modes": {func(o *input) { o.ModesConfigMap = "modes" }}, "no arguments": {func(o *input) { o.Deployment.Args = nil }},
 }
 
 // jobName is the hash in which the name of a Job ends.
@@ -149,7 +156,7 @@ func drop(value any) {
 func written(t *testing.T, objects []client.Object) []string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := eirinix.WriteManifests(&b, objects...); err != nil {
+	if err := manifests.Write(&b, objects...); err != nil {
 		t.Fatal(err)
 	}
 	return plain(t, b.String())
@@ -159,7 +166,7 @@ func written(t *testing.T, objects []client.Object) []string {
 func render(t *testing.T, objects []client.Object, values map[string]any) (string, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "chart")
-	if err := eirinix.WriteChart(dir, objects...); err != nil {
+	if err := manifests.Chart(dir, objects...); err != nil {
 		t.Fatal(err)
 	}
 	chart, err := loader.Load(dir)
@@ -194,40 +201,40 @@ func TestTheChartRendersToTheObjects(t *testing.T) {
 func TestValuesDoWhatOptionsDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		values map[string]any
-		option func(*eirinix.ManagerOptions)
+		option func(*input)
 	}{
-		"image":     {map[string]any{"image": "other:2"}, func(o *eirinix.ManagerOptions) { o.Deployment.Image = "other:2" }},
+		"image":     {map[string]any{"image": "other:2"}, func(o *input) { o.Deployment.Image = "other:2" }},
 		"replicas":  {map[string]any{"replicas": 1}, single},
-		"more":      {map[string]any{"replicas": 5}, func(o *eirinix.ManagerOptions) { o.Deployment.Replicas = 5 }},
-		"namespace": {map[string]any{"namespace": "others"}, func(o *eirinix.ManagerOptions) { o.WebhookNamespace = "others" }},
-		"args":      {map[string]any{"args": []any{"serve", "-v", `{{ "x" }}`}}, func(o *eirinix.ManagerOptions) { o.Deployment.Args = []string{"serve", "-v", `{{ "x" }}`} }},
-		"registerArgs": {map[string]any{"registerArgs": []any{"register", "-v"}}, func(o *eirinix.ManagerOptions) {
+		"more":      {map[string]any{"replicas": 5}, func(o *input) { o.Deployment.Replicas = 5 }},
+		"namespace": {map[string]any{"namespace": "others"}, func(o *input) { o.WebhookNamespace = "others" }},
+		"args":      {map[string]any{"args": []any{"serve", "-v", `{{ "x" }}`}}, func(o *input) { o.Deployment.Args = []string{"serve", "-v", `{{ "x" }}`} }},
+		"registerArgs": {map[string]any{"registerArgs": []any{"register", "-v"}}, func(o *input) {
 			o.Deployment.RegisterArgs = []string{"register", "-v"}
 		}},
-		"auditArgs": {map[string]any{"auditArgs": []any{"audit", "-all"}}, func(o *eirinix.ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-all"} }},
-		"resources": {map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}}, func(o *eirinix.ManagerOptions) {
+		"auditArgs": {map[string]any{"auditArgs": []any{"audit", "-all"}}, func(o *input) { o.Deployment.AuditArgs = []string{"audit", "-all"} }},
+		"resources": {map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}}, func(o *input) {
 			o.Deployment.Resources = memory("1Gi")
 		}},
-		"imagePullSecrets": {map[string]any{"imagePullSecrets": []any{map[string]any{"name": "registry"}}}, func(o *eirinix.ManagerOptions) {
+		"imagePullSecrets": {map[string]any{"imagePullSecrets": []any{map[string]any{"name": "registry"}}}, func(o *input) {
 			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		}},
-		"nodeSelector": {map[string]any{"nodeSelector": map[string]any{"disk": "fast"}}, func(o *eirinix.ManagerOptions) {
+		"nodeSelector": {map[string]any{"nodeSelector": map[string]any{"disk": "fast"}}, func(o *input) {
 			o.Deployment.NodeSelector = map[string]string{"disk": "fast"}
 		}},
 		"tolerations": {
 			map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}}},
-			func(o *eirinix.ManagerOptions) {
+			func(o *input) {
 				o.Deployment.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Equal", Value: "b", Effect: "NoExecute", TolerationSeconds: new(int64(5))}}
 			},
 		},
-		"priorityClassName": {map[string]any{"priorityClassName": "high"}, func(o *eirinix.ManagerOptions) { o.Deployment.PriorityClassName = "high" }},
+		"priorityClassName": {map[string]any{"priorityClassName": "high"}, func(o *input) { o.Deployment.PriorityClassName = "high" }},
 		"env": {
 			map[string]any{"env": []any{map[string]any{"name": "A", "value": "{{ b }}"}, map[string]any{"name": "B", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "spec.nodeName"}}}}},
-			func(o *eirinix.ManagerOptions) {
+			func(o *input) {
 				o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "{{ b }}"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
 			},
 		},
-		"a limit in env": {map[string]any{"env": []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}}, func(o *eirinix.ManagerOptions) {
+		"a limit in env": {map[string]any{"env": []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}}, func(o *input) {
 			o.Deployment.Env = []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1GiB"}}
 		}},
 	} {
@@ -298,18 +305,18 @@ func TestAutoscaling(t *testing.T) {
 	for name, c := range map[string]struct {
 		values  map[string]any
 		bounds  []int32
-		objects []func(*eirinix.ManagerOptions)
+		objects []func(*input)
 		budget  bool
 	}{
 		"as it is":              {map[string]any{"replicas": 1}, []int32{2, 10, 80}, nil, true},
 		"with bounds":           {map[string]any{"autoscaling": map[string]any{"minReplicas": 3, "maxReplicas": 7, "targetCPUUtilizationPercentage": 50}}, []int32{3, 7, 50}, nil, true},
 		"down to one":           {map[string]any{"autoscaling": map[string]any{"minReplicas": 1}}, []int32{1, 10, 80}, nil, false},
-		"made for one, of one":  {map[string]any{"autoscaling": map[string]any{"minReplicas": 1, "maxReplicas": 1}}, []int32{1, 1, 80}, []func(*eirinix.ManagerOptions){single}, false},
-		"in another namespace":  {map[string]any{"namespace": "others"}, []int32{2, 10, 80}, []func(*eirinix.ManagerOptions){func(o *eirinix.ManagerOptions) { o.WebhookNamespace = "others" }}, true},
-		"with labels in braces": {nil, []int32{2, 10, 80}, []func(*eirinix.ManagerOptions){oddly}, true},
+		"made for one, of one":  {map[string]any{"autoscaling": map[string]any{"minReplicas": 1, "maxReplicas": 1}}, []int32{1, 1, 80}, []func(*input){single}, false},
+		"in another namespace":  {map[string]any{"namespace": "others"}, []int32{2, 10, 80}, []func(*input){func(o *input) { o.WebhookNamespace = "others" }}, true},
+		"with labels in braces": {nil, []int32{2, 10, 80}, []func(*input){oddly}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, values, changes := NewWithT(t), map[string]any{"autoscaling": map[string]any{}}, []func(*eirinix.ManagerOptions){split, audits}
+			g, values, changes := NewWithT(t), map[string]any{"autoscaling": map[string]any{}}, []func(*input){split, audits}
 			maps.Copy(values, c.values)
 			values["autoscaling"].(map[string]any)["enabled"] = true
 			charted := changes
@@ -347,31 +354,31 @@ func memory(size string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(size)}}
 }
 
-func cpu(o *eirinix.ManagerOptions) {
+func cpu(o *input) {
 	o.Deployment.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
 }
 
 func TestTheMemoryOfGoFollowsTheLimit(t *testing.T) {
-	env := func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "{{ b }}"}} }
-	chosen := func(o *eirinix.ManagerOptions) {
+	env := func(o *input) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "{{ b }}"}} }
+	chosen := func(o *input) {
 		o.Deployment.Env = []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "100MiB"}}
 	}
-	limited := func(o *eirinix.ManagerOptions) { o.Deployment.Resources = memory("1Gi") }
+	limited := func(o *input) { o.Deployment.Resources = memory("1Gi") }
 	without := map[string]any{"limits": map[string]any{"cpu": "1", "memory": nil}, "requests": nil}
 	for name, c := range map[string]struct {
-		before    []func(*eirinix.ManagerOptions)
+		before    []func(*input)
 		resources map[string]any
-		after     func(*eirinix.ManagerOptions)
+		after     func(*input)
 	}{
 		"no limit any more":                 {nil, without, cpu},
-		"no limits any more":                {[]func(*eirinix.ManagerOptions){limited}, map[string]any{"limits": nil, "requests": map[string]any{"cpu": "1"}}, requests},
-		"no limit, and an environment":      {[]func(*eirinix.ManagerOptions){env}, without, cpu},
-		"a limit where there was none":      {[]func(*eirinix.ManagerOptions){cpu}, map[string]any{"limits": map[string]any{"cpu": nil, "memory": "1Gi"}}, limited},
-		"limits where there were none":      {[]func(*eirinix.ManagerOptions){requests, env}, map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}, limited},
-		"no limit, and a memory of its own": {[]func(*eirinix.ManagerOptions){chosen}, without, cpu},
+		"no limits any more":                {[]func(*input){limited}, map[string]any{"limits": nil, "requests": map[string]any{"cpu": "1"}}, requests},
+		"no limit, and an environment":      {[]func(*input){env}, without, cpu},
+		"a limit where there was none":      {[]func(*input){cpu}, map[string]any{"limits": map[string]any{"cpu": nil, "memory": "1Gi"}}, limited},
+		"limits where there were none":      {[]func(*input){requests, env}, map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}, limited},
+		"no limit, and a memory of its own": {[]func(*input){chosen}, without, cpu},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, changes := NewWithT(t), append([]func(*eirinix.ManagerOptions){split, audits}, c.before...)
+			g, changes := NewWithT(t), append([]func(*input){split, audits}, c.before...)
 			stream, err := render(t, program(t, changes...), map[string]any{"resources": c.resources})
 			g.Expect(err).NotTo(HaveOccurred())
 			same(t, plain(t, stream), written(t, program(t, append(changes, c.after)...)))
@@ -379,7 +386,7 @@ func TestTheMemoryOfGoFollowsTheLimit(t *testing.T) {
 	}
 }
 
-func requests(o *eirinix.ManagerOptions) {
+func requests(o *input) {
 	o.Deployment.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
 }
 
@@ -402,7 +409,7 @@ func TestObjectsOfTheUserStayAsTheyAre(t *testing.T) {
 	g := NewWithT(t)
 	stream, err := render(t, append(program(t, split, audits), own...), map[string]any{"replicas": 1, "image": "other:2"})
 	g.Expect(err).NotTo(HaveOccurred())
-	same(t, plain(t, stream), written(t, append(program(t, split, audits, single, func(o *eirinix.ManagerOptions) { o.Deployment.Image = "other:2" }), own...)))
+	same(t, plain(t, stream), written(t, append(program(t, split, audits, single, func(o *input) { o.Deployment.Image = "other:2" }), own...)))
 }
 
 func TestAChangedValueMakesANewJob(t *testing.T) {
@@ -425,7 +432,7 @@ func TestAChangedValueMakesANewJob(t *testing.T) {
 	}
 	g.Expect(names).To(And(HaveLen(5), Not(HaveKey(""))), "the number of replicas, among others, is none of the Job's business")
 	// A chart that is made again replaces the old one with the same values.
-	stream, err := render(t, program(t, split, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), nil)
+	stream, err := render(t, program(t, split, func(o *input) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names).NotTo(HaveKey(regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)), "an option that is no value")
 }
@@ -499,7 +506,7 @@ func TestTheSchemaTakesQuantities(t *testing.T) {
 
 func TestHelmFindsNothingToComplainOf(t *testing.T) {
 	g, dir := NewWithT(t), filepath.Join(t.TempDir(), "greeter") // helm wants the name of the chart
-	g.Expect(eirinix.WriteChart(dir, program(t, split, audits)...)).To(Succeed())
+	g.Expect(manifests.Chart(dir, program(t, split, audits)...)).To(Succeed())
 	for _, m := range lint.All(dir, nil, "webhooks", true).Messages {
 		if !strings.Contains(m.Error(), "icon is recommended") {
 			t.Error(m)
@@ -511,7 +518,7 @@ func TestTheBaseBuildsToTheObjects(t *testing.T) {
 	for name, changes := range programs {
 		t.Run(name, func(t *testing.T) {
 			g, objects, dir := NewWithT(t), program(t, changes...), t.TempDir()
-			g.Expect(eirinix.WriteKustomization(dir, objects...)).To(Succeed())
+			g.Expect(manifests.Kustomization(dir, objects...)).To(Succeed())
 			same(t, plain(t, build(t, dir)), written(t, objects))
 		})
 	}
@@ -519,11 +526,11 @@ func TestTheBaseBuildsToTheObjects(t *testing.T) {
 
 func TestAnOverlayChangesTheBase(t *testing.T) {
 	g, dir := NewWithT(t), t.TempDir()
-	g.Expect(eirinix.WriteKustomization(filepath.Join(dir, "base"), program(t, split, audits)...)).To(Succeed())
+	g.Expect(manifests.Kustomization(filepath.Join(dir, "base"), program(t, split, audits)...)).To(Succeed())
 	g.Expect(os.Mkdir(filepath.Join(dir, "overlay"), 0o700)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"), []byte("resources: [../base]\n"+
 		"images: [{name: registry.example.org/greeter, newTag: \"2\"}]\nreplicas: [{name: greeter, count: 5}]\n"), 0o600)).To(Succeed())
-	same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, split, audits, func(o *eirinix.ManagerOptions) {
+	same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, split, audits, func(o *input) {
 		o.Deployment.Replicas, o.Deployment.Image = 5, "registry.example.org/greeter:2"
 	})))
 }
@@ -537,17 +544,17 @@ func TestAnOverlayMovesTheBase(t *testing.T) {
 	if overlay == nil {
 		t.Fatal("docs/gitops.md shows no overlay")
 	}
-	for name, changes := range map[string][]func(*eirinix.ManagerOptions){"plain": {audits, monitored}, "split": {split, audits, monitored}} {
+	for name, changes := range map[string][]func(*input){"plain": {audits, monitored}, "split": {split, audits, monitored}} {
 		t.Run(name, func(t *testing.T) {
 			g, dir := NewWithT(t), t.TempDir()
-			g.Expect(eirinix.WriteKustomization(filepath.Join(dir, "base"), program(t, changes...)...)).To(Succeed())
+			g.Expect(manifests.Kustomization(filepath.Join(dir, "base"), program(t, changes...)...)).To(Succeed())
 			g.Expect(os.Mkdir(filepath.Join(dir, "overlay"), 0o700)).To(Succeed())
 			text := strings.ReplaceAll(string(overlay[1]), "deploy-example", "greeter")
 			if name == "split" { // the half that registers has the right
 				text = strings.ReplaceAll(text, "eirinix:greeter", "eirinix:greeter:register")
 			}
 			g.Expect(os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
-			same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, append(changes, func(o *eirinix.ManagerOptions) {
+			same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, append(changes, func(o *input) {
 				o.WebhookNamespace, o.Deployment.Image = "others", "registry.example.org/greeter:2"
 			})...)))
 		})
@@ -573,8 +580,8 @@ func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	c, err := client.New(plane.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})).To(Succeed())
-	apply := func(values map[string]any, changes ...func(*eirinix.ManagerOptions)) (versions []string) {
-		stream, err := render(t, program(t, append([]func(*eirinix.ManagerOptions){split, audits, oddly}, changes...)...), values)
+	apply := func(values map[string]any, changes ...func(*input)) (versions []string) {
+		stream, err := render(t, program(t, append([]func(*input){split, audits, oddly}, changes...)...), values)
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, document := range regexp.MustCompile(`(?m)^---$`).Split(stream, -1) {
 			object := &unstructured.Unstructured{}
@@ -597,6 +604,6 @@ func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 		{"autoscaling": map[string]any{"enabled": true}},
 		{"imagePullSecrets": []any{map[string]any{"name": "a"}}, "tolerations": []any{map[string]any{"operator": "Exists"}}, "podLabels": map[string]any{"a": "b"}},
 	} {
-		g.Expect(apply(values, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} })).NotTo(BeEmpty())
+		g.Expect(apply(values, func(o *input) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} })).NotTo(BeEmpty())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	webhookcorev1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/internal/webhook/core/v1"
 	webhookcrewv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/internal/webhook/crew/v1"
 	webhookshipv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/internal/webhook/ship/v1"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
 // setupWebhooks adds the seven webhooks. CronJob has two.
@@ -35,12 +36,11 @@ func setupWebhooks(x eirinix.Manager) error {
 
 // writeRights writes the roles and bindings of the webhooks, for the ServiceAccount that kubebuilder scaffolds.
 func writeRights(w io.Writer, options eirinix.ManagerOptions) error {
-	options.Deployment = eirinix.DeploymentOptions{Image: "controller:latest", Args: []string{}, ServiceAccountName: "tutorial-controller-manager"}
 	x := eirinix.NewManager(options)
 	if err := setupWebhooks(x); err != nil {
 		return err
 	}
-	objects, err := x.Manifests()
+	objects, err := manifests.Of(x, manifests.Options{Image: "controller:latest", Args: []string{}, ServiceAccountName: "tutorial-controller-manager"})
 	if err != nil {
 		return err
 	}
@@ -50,5 +50,5 @@ func writeRights(w io.Writer, options eirinix.ManagerOptions) error {
 			rights = append(rights, object)
 		}
 	}
-	return eirinix.WriteManifests(w, rights...)
+	return manifests.Write(w, rights...)
 }

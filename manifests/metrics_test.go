@@ -1,4 +1,4 @@
-package eirinix
+package manifests
 
 import (
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -36,20 +36,20 @@ var _ = Describe("A program's manifests, for those who read its metrics,", func(
 	}
 
 	DescribeTable("hold rights only where callers are asked for them:",
-		func(change func(*ManagerOptions), asked bool, expected ...string) {
+		func(change func(*input), asked bool, expected ...string) {
 			o := deployedOptions()
 			change(&o)
 			objects := manifestsOf(o, valueExtension{})
 			Expect(reading(objects)).To(HaveExactElements(expected))
 			Expect(reviews(objects)).To(Equal(asked))
 		},
-		Entry("without metrics", func(*ManagerOptions) {}, false),
-		Entry("on loopback", func(o *ManagerOptions) { o.MetricsBindAddress = "localhost:9090" }, false),
-		Entry("for every client", func(o *ManagerOptions) { o.MetricsBindAddress, o.MetricsUnauthenticated = ":9090", true }, false),
-		Entry("for some", func(o *ManagerOptions) { o.MetricsBindAddress = ":9090" }, true, "ClusterRole eirinix:eirini-x:metrics"),
-		Entry("for Prometheus", func(o *ManagerOptions) { o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true }, true,
+		Entry("without metrics", func(*input) {}, false),
+		Entry("on loopback", func(o *input) { o.MetricsBindAddress = "localhost:9090" }, false),
+		Entry("for every client", func(o *input) { o.MetricsBindAddress, o.MetricsUnauthenticated = ":9090", true }, false),
+		Entry("for some", func(o *input) { o.MetricsBindAddress = ":9090" }, true, "ClusterRole eirinix:eirini-x:metrics"),
+		Entry("for Prometheus", func(o *input) { o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true }, true,
 			"ClusterRole eirinix:eirini-x:metrics", "ServiceAccount eirini-x-metrics", "ClusterRoleBinding eirinix:eirini-x:metrics", "Secret eirini-x-metrics", "PodMonitor eirini-x"),
-		Entry("for Prometheus and every client", func(o *ManagerOptions) {
+		Entry("for Prometheus and every client", func(o *input) {
 			o.MetricsBindAddress, o.MetricsUnauthenticated, o.Deployment.PodMonitor = ":9090", true, true
 		}, false, "PodMonitor eirini-x"),
 	)

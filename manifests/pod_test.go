@@ -1,4 +1,4 @@
-package eirinix
+package manifests
 
 import (
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -13,11 +13,11 @@ import (
 )
 
 var _ = Describe("The pods of a program's manifests", func() {
-	podOf := func(o ManagerOptions, added ...any) corev1.PodSpec {
+	podOf := func(o input, added ...any) corev1.PodSpec {
 		GinkgoHelper()
 		return the[*appsv1.Deployment](manifestsOf(o, added...)).Spec.Template.Spec
 	}
-	containerOf := func(o ManagerOptions, added ...any) corev1.Container {
+	containerOf := func(o input, added ...any) corev1.Container {
 		GinkgoHelper()
 		spec := podOf(o, added...)
 		Expect(spec.Containers).To(HaveLen(1))
@@ -110,9 +110,9 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(*the[*appsv1.Deployment](manifestsOf(deployedOptions(), &watcher{})).Spec.Replicas).To(BeEquivalentTo(1))
 	})
 
-	It("have the settings of DeploymentOptions", func() {
+	It("have the settings of Options", func() {
 		o := deployedOptions()
-		o.Deployment = DeploymentOptions{
+		o.Deployment = Options{
 			Image: "i", Command: []string{"c"}, Args: []string{"a"}, Name: "name", ServiceAccountName: "account", Replicas: 3,
 			Labels: map[string]string{"team": "t"}, Env: []corev1.EnvVar{{Name: "E", Value: "e"}},
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},

@@ -1,4 +1,4 @@
-package eirinix
+package manifests
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -30,37 +31,45 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix"
 )
 
+// input is all that decides about the manifests of a program, but for what is added.
+type input struct {
+	eirinix.ManagerOptions
+	Deployment Options
+}
+
 // deployedOptions are those of a program in a cluster, called through a Service.
-func deployedOptions() ManagerOptions {
-	return ManagerOptions{
-		Namespace: "apps", ServiceName: "hooks", WebhookNamespace: "system", Port: 443, ListenAddress: ":8443",
-		Deployment: DeploymentOptions{Image: "registry.example.org/hooks:1.0"},
+func deployedOptions() input {
+	return input{
+		ManagerOptions: eirinix.ManagerOptions{Namespace: "apps", ServiceName: "hooks", WebhookNamespace: "system", Port: 443, ListenAddress: ":8443"},
+		Deployment:     Options{Image: "registry.example.org/hooks:1.0"},
 	}
 }
 
 // byURL has them called by URL.
-func byURL(o ManagerOptions) ManagerOptions {
+func byURL(o input) input {
 	o.ServiceName, o.Host = "", "webhook.example.org"
 	return o
 }
 
 // validatePods is a step of the other kind.
-func validatePods() Validation[*corev1.Pod] {
-	return Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *Call, *corev1.Pod) error { return nil }}
+func validatePods() eirinix.Validation[*corev1.Pod] {
+	return eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
 }
 
-func manifestsOf(o ManagerOptions, added ...any) []client.Object {
+func manifestsOf(o input, added ...any) []client.Object {
 	GinkgoHelper()
-	objects, err := managerWith(o, added...).Manifests()
+	objects, err := Of(managerWith(o, added...), o.Deployment)
 	Expect(err).NotTo(HaveOccurred())
 	return objects
 }
 
-func managerWith(o ManagerOptions, added ...any) *ExtensionManager {
+func managerWith(o input, added ...any) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	m := NewManager(o)
+	m := eirinix.NewManager(o.ManagerOptions)
 	for _, v := range added {
 		Expect(m.AddExtension(v)).To(Succeed())
 	}
@@ -68,15 +77,15 @@ func managerWith(o ManagerOptions, added ...any) *ExtensionManager {
 }
 
 var _ = Describe("Manifests of a program with a Conversion", func() {
-	DescribeTable("grant get on the Secret of its keys, unless it is Lossy", func(lossy bool, change func(*ManagerOptions), verbs ...string) {
+	DescribeTable("grant get on the Secret of its keys, unless it is Lossy", func(lossy bool, change func(*input), verbs ...string) {
 		o := deployedOptions()
 		change(&o)
 		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			return u, nil
 		}
 		verbsOn := func(named string) (all []string) {
-			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, Conversion[*unstructured.Unstructured]{
-				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []Spoke[*unstructured.Unstructured]{NewSpoke("v2", same, same)},
+			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, eirinix.Conversion[*unstructured.Unstructured]{
+				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v2", same, same)},
 			})) {
 				for _, r := range role.Rules {
 					if slices.Contains(r.Resources, "secrets") && slices.Contains(r.ResourceNames, named) {
@@ -88,9 +97,9 @@ var _ = Describe("Manifests of a program with a Conversion", func() {
 		}
 		Expect(verbsOn("eirini-x-conversions")).To(ConsistOf(verbs))
 	},
-		Entry("that runs as one", false, func(*ManagerOptions) {}, "get"),
-		Entry("that is Lossy", true, func(*ManagerOptions) {}),
-		Entry("with certificates of another source", false, func(o *ManagerOptions) { o.Certificates = FromSecret("", "tls") }, "get"),
+		Entry("that runs as one", false, func(*input) {}, "get"),
+		Entry("that is Lossy", true, func(*input) {}),
+		Entry("with certificates of another source", false, func(o *input) { o.Certificates = eirinix.FromSecret("", "tls") }, "get"),
 	)
 })
 
@@ -127,13 +136,13 @@ func jsonOf(v any) string {
 }
 
 var _ = Describe("A program's manifests", func() {
-	split := func(o ManagerOptions) ManagerOptions {
+	split := func(o input) input {
 		o.RegisterWebHook = new(false)
 		return o
 	}
 
 	DescribeTable("hold the objects that each mode needs",
-		func(o ManagerOptions, added []any, expected ...string) {
+		func(o input, added []any, expected ...string) {
 			Expect(kinds(manifestsOf(o, added...))).To(Equal(expected))
 		},
 		Entry("called through a Service", deployedOptions(), []any{valueExtension{}},
@@ -159,9 +168,9 @@ var _ = Describe("A program's manifests", func() {
 		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
 		o.Deployment.Args, o.Deployment.Env = []string{"-v"}, []corev1.EnvVar{{Name: "OWN", Value: "kept"}}
 		m := managerWith(o, valueExtension{}, &watcher{})
-		first, err := m.Manifests()
+		first, err := Of(m, o.Deployment)
 		Expect(err).NotTo(HaveOccurred())
-		second, err := m.Manifests()
+		second, err := Of(m, o.Deployment)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(second).To(Equal(first))
 		d := the[*appsv1.Deployment](first)
@@ -172,7 +181,7 @@ var _ = Describe("A program's manifests", func() {
 		allOf[*rbacv1.ClusterRole](first)[0].Rules[0].Verbs[0] = "changed"
 		the[*unstructured.Unstructured](first).Object["spec"] = nil
 		Expect(second).NotTo(Equal(first))
-		third, err := m.Manifests()
+		third, err := Of(m, o.Deployment)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(third).To(Equal(second))
 	})
@@ -182,7 +191,7 @@ var _ = Describe("A program's manifests", func() {
 		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
 		objects := manifestsOf(o, valueExtension{}, validatePods(), &watcher{}, &reconciler{})
 		var text bytes.Buffer
-		Expect(WriteManifests(&text, objects...)).To(Succeed())
+		Expect(Write(&text, objects...)).To(Succeed())
 		Expect(text.String()).NotTo(Or(ContainSubstring("status"), ContainSubstring("creationTimestamp"), ContainSubstring("null")))
 		documents := strings.Split(text.String(), "---\n")
 		Expect(documents).To(HaveLen(len(objects)))
@@ -195,13 +204,13 @@ var _ = Describe("A program's manifests", func() {
 
 	It("are written with the kind that the scheme knows, where an object names none", func() {
 		var text bytes.Buffer
-		Expect(WriteManifests(&text, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}})).To(Succeed())
+		Expect(Write(&text, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}})).To(Succeed())
 		Expect(text.String()).To(Equal("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n"))
-		Expect(WriteManifests(&text, &unknownObject{})).To(MatchError(And(HavePrefix("eirinix: WriteManifests: "), ContainSubstring("set its TypeMeta"))))
+		Expect(Write(&text, &unknownObject{})).To(MatchError(And(HavePrefix("eirinix: manifests.Write: "), ContainSubstring("set its TypeMeta"))))
 	})
 
 	It("grant the rights that each kind of step and each option needs", func() {
-		granted := func(o ManagerOptions, added ...any) string {
+		granted := func(o input, added ...any) string {
 			var all []string
 			for _, o := range manifestsOf(o, added...) {
 				switch o := o.(type) {
@@ -239,11 +248,11 @@ var _ = Describe("A program's manifests", func() {
 		o.Namespace = "system"
 		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + strings.Replace(secret, "; secrets/", "; pods list,watch; secrets/", 1) + "\ncluster: " + owner + mutating))
 
-		o.ClientCA = ClientCA{ConfigMap: "kube-system/callers"}
+		o.ClientCA = eirinix.ClientCA{ConfigMap: "kube-system/callers"}
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get,list,watch\ncluster: " + owner + mutating))
 		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: " + serving + "\nkube-system: configmaps/callers get,list,watch\nsystem: secrets create;"))
 
-		o.ClientCA = ClientCA{PEM: []byte("given")}
+		o.ClientCA = eirinix.ClientCA{PEM: []byte("given")}
 		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + strings.NewReplacer("configmaps,secrets", "configmaps", "eirini-x-setupcertificate", "ca").Replace(secret) + "\ncluster: " + owner + mutating))
 	})
@@ -302,12 +311,10 @@ var _ = Describe("A program's manifests", func() {
 		Expect(the[*batchv1.Job](manifestsOf(o, valueExtension{})).Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"-once"}))
 	})
 
-	It("need no cluster, no kubeconfig and no image to start", func() {
+	It("need no cluster and no kubeconfig", func() {
 		o := deployedOptions()
 		o.KubeConfig = "/does/not/exist"
 		Expect(kinds(manifestsOf(o, valueExtension{}))).NotTo(BeEmpty())
-		o.Deployment = DeploymentOptions{Name: "!"}
-		Expect(managerWith(o, valueExtension{}).Validate()).To(Succeed())
 	})
 
 	DescribeTable("say that the pods lack the arguments of the process,",
@@ -315,9 +322,11 @@ var _ = Describe("A program's manifests", func() {
 			core, logs := observer.New(zapcore.InfoLevel)
 			o := deployedOptions()
 			o.Logger, o.Deployment.Args = zap.New(core).Sugar(), args
-			_, err := managerWith(o, valueExtension{}).manifests(commandLine)
+			defer func(own []string) { os.Args = own }(os.Args)
+			os.Args = commandLine
+			_, err := Of(managerWith(o, valueExtension{}), o.Deployment)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(logs.FilterMessageSnippet("set ManagerOptions.Deployment.Args").Len()).To(Equal(said))
+			Expect(logs.FilterMessageSnippet("set manifests.Options.Args").Len()).To(Equal(said))
 			Expect(fmt.Sprint(logs.All())).NotTo(ContainSubstring("hunter2"))
 		},
 		Entry("where it was given some", []string{"program", "-password=hunter2"}, nil, 1),
@@ -355,9 +364,9 @@ var _ = Describe("A program's manifests", func() {
 		grace := func() int64 {
 			return *the[*appsv1.Deployment](manifestsOf(o, valueExtension{})).Spec.Template.Spec.TerminationGracePeriodSeconds
 		}
-		Expect(time.Duration(grace()) * time.Second).To(BeNumerically(">", o.drainDelay()+30*time.Second))
+		Expect(time.Duration(grace()) * time.Second).To(BeNumerically(">", (5+30)*time.Second))
 		before := grace()
-		o.DrainDelay = o.drainDelay() + 90*time.Second + time.Millisecond
+		o.DrainDelay = (5+90)*time.Second + time.Millisecond
 		Expect(grace()).To(Equal(before + 91))
 	})
 })

@@ -1,4 +1,4 @@
-package eirinix
+package manifests
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
 )
 
 var _ = Describe("The manifests of a program that audits", func() {
-	daily := func(changes ...func(*ManagerOptions)) ManagerOptions {
+	daily := func(changes ...func(*input)) input {
 		o := deployedOptions()
 		o.Namespace, o.Deployment.AuditSchedule, o.Deployment.Args = "", "@daily", []string{"-v"}
 		for _, c := range changes {
@@ -27,8 +28,8 @@ var _ = Describe("The manifests of a program that audits", func() {
 		}
 		return o
 	}
-	limited := func(o *ManagerOptions) { o.Namespace = "apps" }
-	withoutReports := func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit"} }
+	limited := func(o *input) { o.Namespace = "apps" }
+	withoutReports := func(o *input) { o.Deployment.AuditArgs = []string{"audit"} }
 	// granted returns the rules of the account of the CronJob, by namespace.
 	granted := func(objects []client.Object) map[string]string {
 		all := map[string]string{}
@@ -46,30 +47,30 @@ var _ = Describe("The manifests of a program that audits", func() {
 		}
 		return all
 	}
-	deployments := Validation[*appsv1.Deployment]{ID: "deployments", Update: func(context.Context, *Call, *appsv1.Deployment, *appsv1.Deployment) error { return nil }}
-	namespaces := Validation[*corev1.Namespace]{ID: "namespaces", Create: func(context.Context, *Call, *corev1.Namespace) error { return nil }}
-	deletions := Validation[*corev1.Secret]{ID: "deletions", Delete: func(context.Context, *Call, *corev1.Secret) error { return nil }}
-	shops := Validation[*unstructured.Unstructured]{
+	deployments := eirinix.Validation[*appsv1.Deployment]{ID: "deployments", Update: func(context.Context, *eirinix.Call, *appsv1.Deployment, *appsv1.Deployment) error { return nil }}
+	namespaces := eirinix.Validation[*corev1.Namespace]{ID: "namespaces", Create: func(context.Context, *eirinix.Call, *corev1.Namespace) error { return nil }}
+	deletions := eirinix.Validation[*corev1.Secret]{ID: "deletions", Delete: func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil }}
+	shops := eirinix.Validation[*unstructured.Unstructured]{
 		ID: "shops",
-		Settings: Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+		Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{"shops"}},
 		}}},
-		Create: func(context.Context, *Call, *unstructured.Unstructured) error { return nil },
+		Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 	}
-	anything := Validation[*unstructured.Unstructured]{
+	anything := eirinix.Validation[*unstructured.Unstructured]{
 		ID: "anything",
-		Settings: Settings{FailurePolicy: admissionregistrationv1.Ignore, Rules: []admissionregistrationv1.RuleWithOperations{{
+		Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore, Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
 		}}},
-		Create: func(context.Context, *Call, *unstructured.Unstructured) error { return nil },
+		Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 	}
 
 	same := func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return o, nil
 	}
-	converted := Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []Spoke[*unstructured.Unstructured]{NewSpoke("v1beta1", same, same)}}
+	converted := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1", same, same)}}
 
 	It("have a CronJob with an account and arguments of its own", func() {
 		objects := manifestsOf(daily(), validatePods())
@@ -91,7 +92,7 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Expect(allOf[*batchv1.CronJob](manifestsOf(deployedOptions(), validatePods()))).To(BeEmpty())
 	})
 
-	DescribeTable("grant exactly the lists, and reports on wish", func(o ManagerOptions, expected map[string]string, added ...any) {
+	DescribeTable("grant exactly the lists, and reports on wish", func(o input, expected map[string]string, added ...any) {
 		Expect(granted(manifestsOf(o, added...))).To(Equal(expected))
 	},
 		Entry("of several kinds", daily(withoutReports), map[string]string{
@@ -103,7 +104,7 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Entry("in one namespace", daily(limited, withoutReports), map[string]string{
 			"apps": "pods list", "": "namespaces get,list",
 		}, validatePods(), namespaces),
-		Entry("of the modes in force", daily(withoutReports, func(o *ManagerOptions) { o.ModesConfigMap, o.WebhookNamespace = "modes", "system" }), map[string]string{
+		Entry("of the modes in force", daily(withoutReports, func(o *input) { o.ModesConfigMap, o.WebhookNamespace = "modes", "system" }), map[string]string{
 			"system": "configmaps/modes get", "": "namespaces get,list; pods list",
 		}, validatePods()),
 		Entry("of everything", daily(withoutReports), map[string]string{"": "namespaces get,list; * list"}, anything),
@@ -113,10 +114,10 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Entry("of the objects of a Conversion, which has no namespace", daily(limited, withoutReports), map[string]string{
 			"": "namespaces get,list; customresourcedefinitions/shops.example.org get; shops list",
 		}, converted),
-		Entry("with reports as a flag that FlagArgs prints", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "--policy-reports=true"} }), map[string]string{
+		Entry("with reports as a flag that FlagArgs prints", daily(func(o *input) { o.Deployment.AuditArgs = []string{"audit", "--policy-reports=true"} }), map[string]string{
 			"": "namespaces get,list; pods list; clusterreports,reports create,delete,list,patch; clusterpolicyreports,policyreports create,delete,list,patch",
 		}, validatePods()),
-		Entry("without reports as a flag", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-policy-reports=false"} }), map[string]string{
+		Entry("without reports as a flag", daily(func(o *input) { o.Deployment.AuditArgs = []string{"audit", "-policy-reports=false"} }), map[string]string{
 			"": "namespaces get,list; pods list",
 		}, validatePods()),
 		Entry("with reports", daily(), map[string]string{
@@ -124,14 +125,14 @@ var _ = Describe("The manifests of a program that audits", func() {
 		}, validatePods()),
 	)
 
-	DescribeTable("refuse what cannot be", func(message string, o ManagerOptions, added ...any) {
-		_, err := managerWith(o, added...).Manifests()
+	DescribeTable("refuse what cannot be", func(message string, o input, added ...any) {
+		_, err := Of(managerWith(o, added...), o.Deployment)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("a schedule of three fields", `AuditSchedule is "every two hours"; give the five fields of cron`,
-			daily(func(o *ManagerOptions) { o.Deployment.AuditSchedule = "every two hours" }), validatePods()),
+			daily(func(o *input) { o.Deployment.AuditSchedule = "every two hours" }), validatePods()),
 		Entry("arguments without a schedule", "AuditArgs is set, but AuditSchedule is not",
-			daily(withoutReports, func(o *ManagerOptions) { o.Deployment.AuditSchedule = "" }), validatePods()),
-		Entry("an audit without steps", "there is no extension to ask", daily(), watcherFunc(func(watch.Event) {})),
+			daily(withoutReports, func(o *input) { o.Deployment.AuditSchedule = "" }), validatePods()),
+		Entry("an audit without steps", "there is no extension to ask", daily(), &watcher{}),
 	)
 })

@@ -1,6 +1,7 @@
-package eirinix_test
+package manifests_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
@@ -8,21 +9,28 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/manifests"
 )
 
+type MyExtension struct{}
+
+func (*MyExtension) Handle(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Response{}
+}
+
 // A field without an option is changed on the objects.
-func ExampleExtensionManager_Manifests() {
+func ExampleOf() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:        "cf-workloads",
 		ServiceName:      "extensions",
 		WebhookNamespace: "cf-system",
 		ListenAddress:    ":8443",
-		Deployment:       eirinix.DeploymentOptions{Image: "registry.example.org/extensions:1.0"},
 	})
 	x.AddExtension(&MyExtension{})
-	objects, err := x.Manifests()
+	objects, err := manifests.Of(x, manifests.Options{Image: "registry.example.org/extensions:1.0"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,8 +56,8 @@ func ExampleExtensionManager_Manifests() {
 }
 
 // Objects of one's own may be written along.
-func ExampleWriteManifests() {
-	err := eirinix.WriteManifests(os.Stdout,
+func ExampleWrite() {
+	err := manifests.Write(os.Stdout,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cf-system", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "cf-system"}, Data: map[string]string{"level": "info"}},
 	)

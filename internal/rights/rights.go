@@ -1,6 +1,5 @@
-package manifest
-
-// This file derives the RBAC rights of the program.
+// Package rights derives the RBAC rights of a program, and the rules that grant them.
+package rights
 
 import (
 	"maps"
@@ -9,13 +8,15 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -29,6 +30,18 @@ const (
 	Registering             // registers once and exits
 	Auditing                // audits the objects that exist, and exits
 )
+
+// String returns the name of a half's program. It is part of selectors, so it does not depend on the program's steps.
+func (h Half) String() string { return [...]string{"webhook", "webhook", "register", "audit"}[h] }
+
+// RoleName returns the name of a half's Roles, ClusterRoles and their bindings.
+func RoleName(fingerprint string, half Half) string {
+	name := "eirinix:" + fingerprint
+	if half == Registering || half == Auditing {
+		name += ":" + half.String()
+	}
+	return name
+}
 
 // Rights holds everything that determines which rights a program needs.
 type Rights struct {
@@ -49,7 +62,7 @@ type Rights struct {
 
 	// Lists holds the resources that an audit lists, by namespace and group. An empty namespace means all.
 	Lists   map[string]map[string][]string
-	Reports map[string][]string // the resources of the reports that it writes, by group
+	Reports []schema.GroupVersionResource // of the reports that it writes
 }
 
 // Read holds objects that steps look at. An empty namespace means all, and an empty name all names.
@@ -247,43 +260,36 @@ func (r Rights) audits(all grants, own string) {
 	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
 	all.add("", "", "namespaces", nil, "get", "list")
-	for group, resources := range r.Reports {
-		all.add("", group, strings.Join(resources, ","), nil, "list", "create", "patch", "delete")
+	for _, reports := range r.Reports {
+		all.add("", reports.Group, reports.Resource, nil, "list", "create", "patch", "delete")
 	}
-}
-
-// rights returns the component's account, roles and bindings.
-func (c component) rights() []client.Object {
-	p := c.program
-	account := &corev1.ServiceAccount{
-		ObjectMeta: c.meta(c.account, p.Namespace),
-		// Pods that need a token request it in their spec.
-		AutomountServiceAccountToken: new(false),
-	}
-	if p.Reconciles && c.half != Registering {
-		account.ObjectMeta = describe(account.ObjectMeta, "The program's reconcilers need rights of their own: bind them to this ServiceAccount.")
-	}
-	objects, subject := []client.Object{account}, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: p.Namespace}
-	for _, g := range p.Rights.Grants(c.half, p.Namespace) {
-		objects = append(objects, Bind(c.meta(c.role, g.Namespace), subject, g.Rules)...)
-	}
-	return objects
 }
 
 // Bind returns a role with the rules and its binding to the subject. Both have the metadata. In a namespace the role is
 // a Role, otherwise a ClusterRole.
 func Bind(meta metav1.ObjectMeta, subject rbacv1.Subject, rules []rbacv1.PolicyRule) []client.Object {
+	of := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}
 	subjects, again := []rbacv1.Subject{subject}, *meta.DeepCopy()
 	if meta.Namespace == "" {
 		role.Kind = "ClusterRole"
 		return []client.Object{
-			&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
-			&rbacv1.ClusterRoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role},
+			&rbacv1.ClusterRole{TypeMeta: of(role.Kind), ObjectMeta: meta, Rules: rules},
+			&rbacv1.ClusterRoleBinding{TypeMeta: of("ClusterRoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role},
 		}
 	}
 	return []client.Object{
-		&rbacv1.Role{ObjectMeta: meta, Rules: rules},
-		&rbacv1.RoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role},
+		&rbacv1.Role{TypeMeta: of(role.Kind), ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{TypeMeta: of("RoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role},
 	}
+}
+
+// YAML returns what Bind returns as a YAML stream.
+func YAML(objects []client.Object) string {
+	return strings.Join(list.Of(objects, func(object client.Object) string {
+		text, _ := yaml.Marshal(object) // every role and binding can be written
+		return string(text)
+	}), "---\n")
 }

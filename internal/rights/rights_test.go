@@ -1,4 +1,4 @@
-package manifest_test
+package rights_test
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // whole is a program that uses everything but certificates from elsewhere.
-func whole(edits ...func(*manifest.Rights)) manifest.Rights {
-	r := manifest.Rights{
+func whole(edits ...func(*rights.Rights)) rights.Rights {
+	r := rights.Rights{
 		Secret: "cert", Versions: "x-versions", MakesSecret: true, Unregisters: true,
-		Configurations: []manifest.Configuration{{Resource: "mutatingwebhookconfigurations", Name: "x-mutating-hook"}},
+		Configurations: []rights.Configuration{{Resource: "mutatingwebhookconfigurations", Name: "x-mutating-hook"}},
 		ClientCA:       types.NamespacedName{Namespace: "kube-system", Name: "callers"},
 	}
 	for _, e := range edits {
@@ -26,7 +26,7 @@ func whole(edits ...func(*manifest.Rights)) manifest.Rights {
 }
 
 // lines are the rights of a program that lives in namespace cf.
-func lines(r manifest.Rights, half manifest.Half) []string {
+func lines(r rights.Rights, half rights.Half) []string {
 	var all []string
 	for _, g := range r.Grants(half, "cf") {
 		for _, rule := range g.Rules {
@@ -41,10 +41,10 @@ func lines(r manifest.Rights, half manifest.Half) []string {
 }
 
 var _ = DescribeTable("The rights of",
-	func(r manifest.Rights, half manifest.Half, expected ...string) {
+	func(r rights.Rights, half rights.Half, expected ...string) {
 		Expect(lines(r, half)).To(HaveExactElements(expected))
 	},
-	Entry("a whole program", whole(), manifest.Whole,
+	Entry("a whole program", whole(), rights.Whole,
 		"cf: create configmaps,secrets",
 		"cf: get,list,update,watch secrets cert",
 		"cf: create leases.coordination.k8s.io",
@@ -56,22 +56,22 @@ var _ = DescribeTable("The rights of",
 		": delete,get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
 	Entry("a program whose modes are in a ConfigMap",
-		manifest.Rights{Modes: "modes", Versions: "x-versions"}, manifest.Serving,
+		rights.Rights{Modes: "modes", Versions: "x-versions"}, rights.Serving,
 		"cf: get,list,watch configmaps modes",
 		"cf: get,list,watch leases.coordination.k8s.io x-versions",
 		": get,list,watch namespaces",
 	),
 	Entry("the registering half of it",
-		manifest.Rights{Modes: "modes"}, manifest.Registering,
+		rights.Rights{Modes: "modes"}, rights.Registering,
 		"cf: get configmaps modes",
 		"cf: create,patch events.events.k8s.io",
 	),
-	Entry("a serving half", whole(), manifest.Serving,
+	Entry("a serving half", whole(), rights.Serving,
 		"cf: get,list,watch secrets cert",
 		"cf: get,list,watch leases.coordination.k8s.io x-versions",
 		"kube-system: get,list,watch configmaps callers",
 	),
-	Entry("a registering half", whole(), manifest.Registering,
+	Entry("a registering half", whole(), rights.Registering,
 		"cf: create secrets",
 		"cf: get,update secrets cert",
 		"cf: create leases.coordination.k8s.io",
@@ -81,9 +81,9 @@ var _ = DescribeTable("The rights of",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
 		": get,update mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
-	Entry("a program whose Secret another one makes", whole(func(r *manifest.Rights) {
+	Entry("a program whose Secret another one makes", whole(func(r *rights.Rights) {
 		r.MakesSecret, r.Unregisters, r.ClientCA = false, false, types.NamespacedName{}
-	}), manifest.Whole,
+	}), rights.Whole,
 		"cf: create configmaps",
 		"cf: get,list,update,watch secrets cert",
 		"cf: create leases.coordination.k8s.io",
@@ -93,61 +93,61 @@ var _ = DescribeTable("The rights of",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
 		": get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
-	Entry("a program with a certificate from another Secret", whole(func(r *manifest.Rights) {
+	Entry("a program with a certificate from another Secret", whole(func(r *rights.Rights) {
 		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
-		r.Source = manifest.SourceRights{SecretNamespace: "issuer", Secret: "made"}
-	}), manifest.Whole,
+		r.Source = rights.SourceRights{SecretNamespace: "issuer", Secret: "made"}
+	}), rights.Whole,
 		"cf: create leases.coordination.k8s.io",
 		"cf: get,list,update,watch leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: list,watch secrets made",
 	),
-	Entry("its registering half", whole(func(r *manifest.Rights) {
+	Entry("its registering half", whole(func(r *rights.Rights) {
 		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
-		r.Source = manifest.SourceRights{SecretNamespace: "issuer", Secret: "made"}
-	}), manifest.Registering,
+		r.Source = rights.SourceRights{SecretNamespace: "issuer", Secret: "made"}
+	}), rights.Registering,
 		"cf: create leases.coordination.k8s.io",
 		"cf: get,update leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: get secrets made",
 	),
-	Entry("a program that asks about those who read its metrics", manifest.Rights{Reviews: true}, manifest.Whole,
+	Entry("a program that asks about those who read its metrics", rights.Rights{Reviews: true}, rights.Whole,
 		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
-	Entry("its serving half", manifest.Rights{Reviews: true}, manifest.Serving,
+	Entry("its serving half", rights.Rights{Reviews: true}, rights.Serving,
 		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
-	Entry("its registering half, which serves none", manifest.Rights{Reviews: true}, manifest.Registering),
-	Entry("a program whose steps look at other objects", manifest.Rights{Reads: lookedAt}, manifest.Whole,
+	Entry("its registering half, which serves none", rights.Rights{Reviews: true}, rights.Registering),
+	Entry("a program whose steps look at other objects", rights.Rights{Reads: lookedAt}, rights.Whole,
 		"cf: get,list,watch configmaps settings",
 		"vault: get,list,watch secrets",
 		": get,list,watch ingresses.networking.k8s.io",
 	),
-	Entry("its serving half", manifest.Rights{Reads: lookedAt}, manifest.Serving,
+	Entry("its serving half", rights.Rights{Reads: lookedAt}, rights.Serving,
 		"cf: get,list,watch configmaps settings",
 		"vault: get,list,watch secrets",
 		": get,list,watch ingresses.networking.k8s.io",
 	),
-	Entry("its registering half, which looks at nothing", manifest.Rights{Reads: lookedAt}, manifest.Registering),
-	Entry("its audit", manifest.Rights{Reads: lookedAt, Lists: map[string]map[string][]string{"": {"": {"pods"}}}}, manifest.Auditing,
+	Entry("its registering half, which looks at nothing", rights.Rights{Reads: lookedAt}, rights.Registering),
+	Entry("its audit", rights.Rights{Reads: lookedAt, Lists: map[string]map[string][]string{"": {"": {"pods"}}}}, rights.Auditing,
 		"cf: get,list,watch configmaps settings",
 		"vault: get,list,watch secrets",
 		": get,list namespaces",
 		": list pods",
 		": get,list,watch ingresses.networking.k8s.io",
 	),
-	Entry("a program of several resources, whose rights on them are the same", manifest.Rights{
+	Entry("a program of several resources, whose rights on them are the same", rights.Rights{
 		Modes: "modes",
-		Reads: []manifest.Read{
+		Reads: []rights.Read{
 			{Resource: "namespaces", Name: "shop"}, {Resource: "pods"}, {Resource: "nodes"}, {Resource: "secrets", Name: "b"}, {Resource: "secrets", Name: "a"}, {Resource: "secrets", Name: "b"},
 		},
-	}, manifest.Serving,
+	}, rights.Serving,
 		"cf: get,list,watch configmaps modes",
 		": get,list,watch namespaces,nodes,pods", // all of the first, whose names are then too many
 		": get,list,watch secrets a,b",
 	),
-	Entry("a program whose rule about its namespace has the place that docs/gitops.md names", whole(func(r *manifest.Rights) {
+	Entry("a program whose rule about its namespace has the place that docs/gitops.md names", whole(func(r *rights.Rights) {
 		r.Secret, r.Versions, r.ClientCA = "", "", types.NamespacedName{}
-		r.Reads = []manifest.Read{{Resource: "configmaps"}, {Resource: "endpoints", Name: "a"}}
-	}), manifest.Whole,
+		r.Reads = []rights.Read{{Resource: "configmaps"}, {Resource: "endpoints", Name: "a"}}
+	}), rights.Whole,
 		"cf: create configmaps",
 		": get namespaces cf",
 		": get,list,watch configmaps",
@@ -155,11 +155,11 @@ var _ = DescribeTable("The rights of",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
 		": delete,get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
-	Entry("a program without steps", manifest.Rights{MakesSecret: true, Watches: true}, manifest.Whole, ": list,watch pods"),
+	Entry("a program without steps", rights.Rights{MakesSecret: true, Watches: true}, rights.Whole, ": list,watch pods"),
 )
 
 // lookedAt are two Secrets by name and all of the same namespace, a ConfigMap, and Ingresses that two steps look at.
-var lookedAt = []manifest.Read{
+var lookedAt = []rights.Read{
 	{Resource: "secrets", Namespace: "vault", Name: "one"},
 	{Resource: "secrets", Namespace: "vault"},
 	{Resource: "secrets", Namespace: "vault", Name: "two"},
@@ -169,18 +169,18 @@ var lookedAt = []manifest.Read{
 }
 
 var _ = It("Rights that are needed twice, and in another order, are granted by the same rules", func() {
-	r := whole(func(r *manifest.Rights) { r.Modes, r.Reads = "modes", lookedAt })
-	want := lines(r, manifest.Whole)
-	again := whole(func(again *manifest.Rights) {
+	r := whole(func(r *rights.Rights) { r.Modes, r.Reads = "modes", lookedAt })
+	want := lines(r, rights.Whole)
+	again := whole(func(again *rights.Rights) {
 		again.Modes, again.Reads = r.Modes, slices.Clone(lookedAt)
 		slices.Reverse(again.Reads)
 		again.Configurations = append(again.Configurations, again.Configurations...)
 	})
-	Expect(lines(again, manifest.Whole)).To(Equal(want))
+	Expect(lines(again, rights.Whole)).To(Equal(want))
 })
 
 var _ = It("Creation is never granted with a name, which RBAC cannot check", func() {
-	for _, half := range []manifest.Half{manifest.Whole, manifest.Serving, manifest.Registering} {
+	for _, half := range []rights.Half{rights.Whole, rights.Serving, rights.Registering} {
 		for _, g := range whole().Grants(half, "cf") {
 			for _, rule := range g.Rules {
 				if slices.Contains(rule.Verbs, "create") {

@@ -1,4 +1,4 @@
-package policyreport_test
+package reports_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/audit/reports"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -29,9 +30,9 @@ import (
 
 const patience = 30 * time.Second
 
-func TestPolicyreport(t *testing.T) {
+func TestReports(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "internal/policyreport")
+	RunSpecs(t, "internal/audit/reports")
 }
 
 var (
@@ -67,18 +68,18 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		Expect(err).NotTo(HaveOccurred())
 		admin = Must(client.New(plane.Config(), client.Options{}))
 	}
-	writerAs := func(ctx context.Context, config *rest.Config, namespace string) *policyreport.Writer {
+	writerAs := func(ctx context.Context, config *rest.Config, namespace string) *reports.Writer {
 		GinkgoHelper()
 		logs = nil
-		w, err := policyreport.New(ctx, config, "eirini-x", namespace, funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{}))
+		w, err := reports.New(ctx, config, "eirini-x", namespace, funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{}))
 		Expect(err).NotTo(HaveOccurred())
 		return w
 	}
-	writer := func(ctx context.Context, namespace string) *policyreport.Writer {
+	writer := func(ctx context.Context, namespace string) *reports.Writer {
 		return writerAs(ctx, plane.Config(), namespace)
 	}
 	// write plays a complete audit.
-	write := func(ctx context.Context, w *policyreport.Writer, all ...audit.Finding) {
+	write := func(ctx context.Context, w *reports.Writer, all ...audit.Finding) {
 		GinkgoHelper()
 		for _, f := range all {
 			Expect(w.Add(ctx, f)).To(Succeed())
@@ -305,8 +306,8 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 
 		By("needing no other rights than these")
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reporter"}}
-		for group, resources := range policyreport.Resources() {
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "create", "patch", "delete"}})
+		for _, r := range policyreport.Resources() {
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{"list", "create", "patch", "delete"}})
 		}
 		Expect(admin.Create(ctx, role)).To(Succeed())
 		Expect(admin.Create(ctx, &rbacv1.ClusterRoleBinding{
