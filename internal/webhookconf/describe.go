@@ -113,8 +113,8 @@ func apart(a, b Step) string {
 }
 
 // BlocksNewPods reports whether a step denies new pods with these labels in a namespace while its program is down.
-// It returns false for a step with conditions, because only the API server can evaluate them, and for a AllowClusterCritical
-// step, because its user has accepted that.
+// It returns false for a step with conditions, because only the API server can evaluate them, and for one with
+// AllowClusterCritical, because its user has accepted that.
 func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) bool {
 	creates := slices.DeleteFunc(slices.Clone(s.Rules), func(r admissionregistrationv1.RuleWithOperations) bool {
 		return !slices.Contains(r.Operations, admissionregistrationv1.Create) && !slices.Contains(r.Operations, admissionregistrationv1.OperationAll)

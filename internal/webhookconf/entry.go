@@ -38,7 +38,7 @@ type Settings struct {
 	Reinvoke             admissionregistrationv1.ReinvocationPolicyType // for mutating steps
 	SideEffects          admissionregistrationv1.SideEffectClass
 	Isolated             bool // always has an entry of its own
-	AllowClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
+	AllowClusterCritical bool `json:"ClusterCritical"` // its name in digests; can match the otherwise excluded namespaces and resources, and everything with Fail
 
 	Owned OwnedPolicy `json:"-"` // of a mutating step; nothing is registered of it
 

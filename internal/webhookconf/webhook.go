@@ -9,7 +9,7 @@
 // A Configuration holds no state and decides nothing. Its caller gets it, decides which Change is due, puts the change,
 // and gets it again if another writer was faster. Digest distinguishes the versions of a program.
 //
-// A webhook must not take its own cluster down. Unless a step is AllowClusterCritical, three rules hold. It is not called
+// A webhook must not take its own cluster down. Unless a step has AllowClusterCritical, three rules hold. It is not called
 // for the system's namespaces and the program's own (rules.go). Its wildcards cover neither objects without a namespace
 // nor the objects that a cluster needs to recover (wildcard.go). Failing for everything is rejected (check.go).
 package webhookconf

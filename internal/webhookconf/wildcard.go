@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// This file limits the meaning of "every resource" for steps that are not AllowClusterCritical, whatever their
+// This file limits the meaning of "every resource" for steps without AllowClusterCritical, whatever their
 // failurePolicy. Even with Ignore, each of these requests would wait for a webhook that is down.
 //
 //	No namespace   Nodes, ClusterRoles, PriorityClasses, APIServices, CustomResourceDefinitions,

@@ -89,7 +89,7 @@ func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interfa
 		object, err := k.get(k.name)
 		switch {
 		case err == nil:
-			j.hold(kind, object)
+			j.note(kind, object, 0)
 			// An API server that has just started knows no older revision than the one that it found.
 			written, err := strconv.Atoi(object.(metav1.Object).GetResourceVersion())
 			Expect(err).NotTo(HaveOccurred())
@@ -102,7 +102,7 @@ func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interfa
 		go func() {
 			for event := range w.ResultChan() {
 				if event.Type != watch.Error { // the end of the watch
-					j.note(kind, event.Object)
+					j.note(kind, event.Object, 1)
 				}
 			}
 		}()
@@ -121,10 +121,11 @@ func revision(ctx context.Context, clients kubernetes.Interface) int {
 	return n
 }
 
-func (j *journal) note(kind string, object runtime.Object) {
+// note records an object after so many writes of it.
+func (j *journal) note(kind string, object runtime.Object, writes int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.writes[kind]++
+	j.writes[kind] += writes
 	j.hold(kind, object)
 }
 
