@@ -104,17 +104,19 @@ func detached(of *metav1.ObjectMeta) metav1.ObjectMeta {
 	return o
 }
 
-// isAsBefore reports whether the metadata of a converted object surely is as it arrived.
+// isAsBefore reports whether the metadata of a converted object surely is as it arrived. Reflection takes longer.
 func (m *metadata) isAsBefore(of any) bool {
 	now, ok := of.(*metav1.ObjectMeta)
 	was := m.before
-	if !ok || was == nil || !maps.Equal(now.Labels, was.Labels) || !maps.Equal(now.Annotations, was.Annotations) {
-		return false
-	}
-	labels, annotations := was.Labels, was.Annotations
-	defer func() { was.Labels, was.Annotations = labels, annotations }()
-	was.Labels, was.Annotations = now.Labels, now.Annotations // reflection is slow for maps, unless they are the same
-	return reflect.DeepEqual(now, was)
+	return ok && was != nil && now.Name == was.Name && now.GenerateName == was.GenerateName && now.Namespace == was.Namespace &&
+		now.SelfLink == was.SelfLink && now.UID == was.UID && now.ResourceVersion == was.ResourceVersion && now.Generation == was.Generation &&
+		now.CreationTimestamp == was.CreationTimestamp && now.DeletionTimestamp == nil && now.DeletionGracePeriodSeconds == nil &&
+		len(now.OwnerReferences) == 0 && slices.Equal(now.Finalizers, was.Finalizers) &&
+		maps.Equal(now.Labels, was.Labels) && maps.Equal(now.Annotations, was.Annotations) && isSameList(now.ManagedFields, was.ManagedFields)
+}
+
+func isSameList(a, b []metav1.ManagedFieldsEntry) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || reflect.DeepEqual(a, b))
 }
 
 // append appends the metadata as it arrived, with the labels and annotations of a converted object. It returns an error

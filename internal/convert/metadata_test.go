@@ -1,0 +1,33 @@
+package convert
+
+// This file checks the comparison of metadata with metav1.ObjectMeta.
+
+import (
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+)
+
+// TestMetadataIsComparedInEachField also fails for a field that a later metav1.ObjectMeta has and isAsBefore does not.
+func TestMetadataIsComparedInEachField(t *testing.T) {
+	fill := randfill.NewWithSeed(1).NilChance(0).NumElements(1, 2)
+	full := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+	m := metadata{before: &full}
+	if same := full.DeepCopy(); !m.isAsBefore(same) {
+		t.Error("a copy is not the same")
+	}
+	for i := range reflect.TypeFor[metav1.ObjectMeta]().NumField() {
+		changed := full.DeepCopy()
+		field := reflect.ValueOf(changed).Elem().Field(i)
+		if field.Kind() == reflect.Pointer {
+			field.Set(reflect.New(field.Type().Elem()))
+		} else {
+			fill.Fill(field.Addr().Interface())
+		}
+		if m.isAsBefore(changed) {
+			t.Errorf("a change of %s is not seen", reflect.TypeFor[metav1.ObjectMeta]().Field(i).Name)
+		}
+	}
+}
