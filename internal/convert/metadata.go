@@ -109,7 +109,7 @@ func (m *metadata) isAsBefore(of any) bool {
 	now, ok := of.(*metav1.ObjectMeta)
 	was := m.before
 	return ok && was != nil && now.Name == was.Name && now.GenerateName == was.GenerateName && now.Namespace == was.Namespace &&
-		now.SelfLink == was.SelfLink && now.UID == was.UID && now.ResourceVersion == was.ResourceVersion && now.Generation == was.Generation &&
+		now.SelfLink == was.SelfLink && now.UID == was.UID && now.ResourceVersion == was.ResourceVersion && now.Generation == was.Generation && //nolint:staticcheck // clients can still send a selfLink
 		now.CreationTimestamp == was.CreationTimestamp && now.DeletionTimestamp == nil && now.DeletionGracePeriodSeconds == nil &&
 		len(now.OwnerReferences) == 0 && slices.Equal(now.Finalizers, was.Finalizers) &&
 		maps.Equal(now.Labels, was.Labels) && maps.Equal(now.Annotations, was.Annotations) && isSameList(now.ManagedFields, was.ManagedFields)
