@@ -4,6 +4,8 @@ package convert_test
 
 import (
 	"context"
+	"encoding/json"
+	"reflect"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -213,3 +215,64 @@ var _ = Describe("A conversion", func() {
 type alphaError string
 
 func (e alphaError) Error() string { return string(e) }
+
+// readJob reads its own JSON, and remembers a name that it finds there.
+type readJob struct {
+	Job
+	read string
+}
+
+func (r *readJob) UnmarshalJSON(text []byte) error {
+	err := json.Unmarshal(text, &r.Job)
+	r.read = r.Name
+	return err
+}
+
+var _ = Describe("The way back of an object whose metadata is as it arrived", func() {
+	const labels, schedule = `,"labels":{"x":"y"}`, `"schedule":"5 4"`
+
+	It("gets what a decoder makes of the result", func() {
+		var seen *Job
+		k := with(cronJobs(), alphaToHub, func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			seen = o.DeepCopyObject().(*Job)
+			return alphaFromHub(ctx, o)
+		})
+		result := converted(k, "v1", object("v1alpha1", labels, schedule))
+		expected := &Job{}
+		Expect(json.Unmarshal([]byte(result), expected)).To(Succeed())
+		Expect(seen).To(Equal(expected))
+		Expect(seen.Kind).To(Equal("CronJob"))
+	})
+
+	It("gets the whole of it if its type reads its own JSON", func() {
+		var seen string
+		k := cronJobs()
+		k.Versions = []convert.Version{
+			{
+				Name: "v1alpha1", Type: k.Versions[0].Type,
+				ToHub: func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+					hub, err := alphaToHub(ctx, o)
+					return &readJob{Job: *hub.(*Job)}, err
+				},
+				FromHub: func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+					seen = o.(*readJob).read
+					return alphaFromHub(ctx, &o.(*readJob).Job)
+				},
+			},
+			{Name: "v1", Type: reflect.TypeFor[*readJob]()},
+		}
+		converted(k, "v1", object("v1alpha1", labels, schedule))
+		Expect(seen).To(Equal("nightly"))
+	})
+
+	It("can change it in place, and that is undone", func() {
+		k := with(cronJobs(), alphaToHub, func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			o.(*Job).Labels["added"] = "yes"
+			return alphaFromHub(ctx, o)
+		})
+		original := object("v1alpha1", labels, schedule)
+		result := converted(k, "v1", original)
+		Expect(notesOf(result)).NotTo(BeEmpty())
+		Expect(converted(k, "v1alpha1", result)).To(MatchJSON(original))
+	})
+})
