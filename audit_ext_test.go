@@ -32,6 +32,8 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/audit"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/manifests"
+	"code.cloudfoundry.org/eirinix/recording"
 )
 
 // numbers is a ConfigMap whose values must be numbers, so that some stored ConfigMaps do not decode into it.
@@ -572,4 +574,22 @@ var _ = DescribeTable("The options of an audit are checked, with a remedy",
 	Entry("a rate that is no number", audit.Options{PagesPerSecond: math.NaN()}, "PagesPerSecond is NaN", SpecTimeout(patience)),
 	Entry("reports of some steps", audit.Options{Steps: []string{"add-env"}, PolicyReports: true}, "PolicyReports is set with Steps", SpecTimeout(patience)),
 	Entry("an endless rate", audit.Options{PagesPerSecond: math.Inf(1)}, "PagesPerSecond is +Inf", SpecTimeout(patience)),
+)
+
+var _ = DescribeTable("A package beside the root needs a Manager",
+	func(ctx SpecContext, use func(context.Context, *eirinix.ExtensionManager) error) {
+		Expect(use(ctx, nil)).To(MatchError("eirinix: there is no Manager; make one with NewManager"))
+	},
+	Entry("audit", func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		_, err := audit.Run(ctx, m, audit.Options{})
+		return err
+	}),
+	Entry("manifests", func(_ context.Context, m *eirinix.ExtensionManager) error {
+		_, err := manifests.Of(m, manifests.Options{})
+		return err
+	}),
+	Entry("recording", func(_ context.Context, m *eirinix.ExtensionManager) error {
+		_, err := recording.Start(m, recording.Options{})
+		return err
+	}),
 )

@@ -34,7 +34,7 @@ import (
 // Result is the kind of a finding.
 type Result string
 
-// The results. The public names of the root package describe them.
+// The results. The public names of package audit describe them.
 const (
 	Denied  Result = "denied"
 	Drift   Result = "drift"

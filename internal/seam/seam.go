@@ -35,7 +35,7 @@ type Program struct {
 	// Validate returns all errors in the options and the steps.
 	Validate func() error
 
-	// Config returns the connection that the program was given. The caller can change it.
+	// Config returns the connection that the program was given. Copy it before a change: the Manager shares it.
 	Config func() (*rest.Config, error)
 
 	// Resolve finds out what the steps that asks selects mean in the cluster. If they read, it waits until that is listed.
