@@ -13,8 +13,8 @@ import (
 	"unicode"
 )
 
-// mostShown is how many findings of one step and result are listed without -all.
-const mostShown = 20
+// maxShown is how many findings of one step and result are listed without -all.
+const maxShown = 20
 
 // key identifies the findings that are counted together.
 type key struct {
@@ -49,7 +49,7 @@ func (p *textPrinter) begin() error { return nil }
 func (p *textPrinter) finding(f Finding) error {
 	k := key{f.Step, f.Result}
 	p.shown[k]++
-	if n := p.shown[k]; !p.all && n > mostShown {
+	if n := p.shown[k]; !p.all && n > maxShown {
 		return nil
 	}
 	object := ""
@@ -63,7 +63,7 @@ func (p *textPrinter) finding(f Finding) error {
 func (p *textPrinter) end(s Summary, failed error) error {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(p.shown), func(a, b key) int { return strings.Compare(a.step+string(a.result), b.step+string(b.result)) }) {
-		if more := p.shown[k] - mostShown; more > 0 && !p.all {
+		if more := p.shown[k] - maxShown; more > 0 && !p.all {
 			fmt.Fprintf(&b, "%s: %d more %s; -all lists them\n", printable(k.step), more, k.result)
 		}
 	}

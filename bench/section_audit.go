@@ -39,10 +39,10 @@ const (
 
 // audited is the result of the process that audits.
 type audited struct {
-	Took, CPU        time.Duration
-	IdleMiB, MostMiB float64 // resident, at its start and at most
-	Objects, Drift   int
-	Denied           int
+	Took, CPU       time.Duration
+	IdleMiB, MaxMiB float64 // resident, at its start and at most
+	Objects, Drift  int
+	Denied          int
 }
 
 // sectionAudit creates pods, and audits them with one Mutation and one Validation in a process of its own.
@@ -73,9 +73,9 @@ func sectionAudit(ctx context.Context, r *report, pods int) (err error) {
 	r.line("%-40s %10.1f", "CPU time of the process, s", a.CPU.Seconds())
 	r.line("%-40s %10.3f", "CPU time for each object, ms", a.CPU.Seconds()*1e3/float64(pods))
 	r.line("%-40s %10.1f", "resident when idle, MiB", a.IdleMiB)
-	r.line("%-40s %10.1f", "resident at most, MiB", a.MostMiB)
+	r.line("%-40s %10.1f", "resident at most, MiB", a.MaxMiB)
 	r.judge(a.Took.Seconds(), auditSecondBound, "audit of %d pods: seconds on one core", pods)
-	r.judge(a.MostMiB-a.IdleMiB, auditMiBBound, "audit of %d pods: MiB above idle", pods)
+	r.judge(a.MaxMiB-a.IdleMiB, auditMiBBound, "audit of %d pods: MiB above idle", pods)
 	return nil
 }
 
@@ -181,7 +181,7 @@ func auditOnce(ctx context.Context, kubeconfig string, out io.Writer) error {
 		Took: time.Since(began), CPU: processCPU() - cpu, IdleMiB: idle,
 		Objects: summary.Objects, Drift: summary.Findings["inject"][audit.Drift], Denied: summary.Findings["check"][audit.Denied],
 	}
-	if a.MostMiB, err = residentOf("self", "VmHWM"); err != nil {
+	if a.MaxMiB, err = residentOf("self", "VmHWM"); err != nil {
 		return err
 	}
 	return json.NewEncoder(out).Encode(a)

@@ -24,7 +24,7 @@ const total = "total"
 const (
 	randomObjects = 100
 	shrinkTries   = 400
-	mostLines     = 20 // of an object for which a step is late
+	maxLines      = 20 // of an object for which a step is late
 
 	// totalTimeout is the webhook timeout while panics are looked for. A step that is late for one of the objects would
 	// otherwise use up the time of the check.
@@ -121,10 +121,10 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) (*StepRun,
 // beginning returns the first lines of an object, which can have thousands.
 func beginning(object apiserver.Document) string {
 	lines := strings.SplitAfter(object.YAML(), "\n")
-	if len(lines) <= mostLines {
+	if len(lines) <= maxLines {
 		return strings.Join(lines, "")
 	}
-	return fmt.Sprintf("%s... and %d more lines", strings.Join(lines[:mostLines], ""), len(lines)-mostLines)
+	return fmt.Sprintf("%s... and %d more lines", strings.Join(lines[:maxLines], ""), len(lines)-maxLines)
 }
 
 // panicked reports a panic, with the smallest object found that still causes it.

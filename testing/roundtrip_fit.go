@@ -119,7 +119,7 @@ func (f fitter) fitItems(s *structuralschema.Structural, limits *structuralschem
 	for _, item := range list {
 		add(item)
 	}
-	for tries := mostTries; tries > 0 && (int64(len(fitted)) < limit(limits.MinItems, 0) || f.adds && f.IntN(2) == 0); tries-- {
+	for tries := maxTries; tries > 0 && (int64(len(fitted)) < limit(limits.MinItems, 0) || f.adds && f.IntN(2) == 0); tries-- {
 		add(nil)
 	}
 	return fitted[:min(int64(len(fitted)), limit(limits.MaxItems, math.MaxInt64))]
@@ -158,8 +158,8 @@ func (f fitter) fitNumber(limits *structuralschema.ValueValidation, n, step floa
 	return n
 }
 
-// mostTries bounds the tries to make a value.
-const mostTries = 30
+// maxTries bounds the tries to make a value.
+const maxTries = 30
 
 // formats has values of formats that Go types seldom have on their own.
 var formats = map[string][]string{
@@ -179,7 +179,7 @@ func (f fitter) fitText(limits *structuralschema.ValueValidation, text string) s
 		return n >= least && n <= most && pattern.MatchString(text) && (formats[limits.Format] == nil || strfmt.Default.Validates(limits.Format, text))
 	}
 	made := text
-	for tries := mostTries; tries > 0 && !allowed(made); tries-- {
+	for tries := maxTries; tries > 0 && !allowed(made); tries-- {
 		switch values := formats[limits.Format]; {
 		case values != nil:
 			made = values[f.IntN(len(values))]
@@ -203,7 +203,7 @@ func (f fitter) matching(tree *syntax.Regexp) (text string) {
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		return string(rune(' ' + f.IntN('~'-' '+1)))
 	case syntax.OpCharClass:
-		for range mostTries { // most often a printable one
+		for range maxTries { // most often a printable one
 			char := rune(' ' + f.IntN('~'-' '+1))
 			for i := 0; i < len(tree.Rune); i += 2 {
 				if tree.Rune[i] <= char && char <= tree.Rune[i+1] {

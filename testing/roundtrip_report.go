@@ -113,15 +113,15 @@ func pathOf(path []any) string {
 	return b.String()
 }
 
-// mostPaths bounds the paths in a message.
-const mostPaths = 10
+// maxPaths bounds the paths in a message.
+const maxPaths = 10
 
 func pathsOf(all []difference) string {
 	var paths []string
-	for _, d := range all[:min(len(all), mostPaths)] {
+	for _, d := range all[:min(len(all), maxPaths)] {
 		paths = append(paths, pathOf(d.path))
 	}
-	if more := len(all) - mostPaths; more > 0 {
+	if more := len(all) - maxPaths; more > 0 {
 		paths = append(paths, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(paths, ", ")
@@ -130,7 +130,7 @@ func pathsOf(all []difference) string {
 // valuesOf shows the values at each path.
 func valuesOf(all []difference) string {
 	var b strings.Builder
-	for _, d := range all[:min(len(all), mostPaths)] {
+	for _, d := range all[:min(len(all), maxPaths)] {
 		fmt.Fprintf(&b, "%s: %s became %s\n", pathOf(d.path), valueOf(d.was), valueOf(d.is))
 	}
 	return b.String()

@@ -207,8 +207,8 @@ func (r *refusals) add(errs field.ErrorList) {
 	}
 }
 
-// mostRefusals bounds the refusals in a message.
-const mostRefusals = 5
+// maxRefusals bounds the refusals in a message.
+const maxRefusals = 5
 
 // String lists the most frequent refusals.
 func (r *refusals) String() string {
@@ -219,7 +219,7 @@ func (r *refusals) String() string {
 		return strings.Compare(a, b)
 	})
 	var b strings.Builder
-	for _, path := range paths[:min(len(paths), mostRefusals)] {
+	for _, path := range paths[:min(len(paths), maxRefusals)] {
 		fmt.Fprintf(&b, "\n  %s (%d objects): %s", path, r.count[path], r.example[path])
 	}
 	return b.String()

@@ -20,9 +20,9 @@ import (
 	"strings"
 )
 
-// mostWhat is the share of lines that may hold the word "what", in comments and in sentences of specs. As a question word
+// maxWhat is the share of lines that may hold the word "what", in comments and in sentences of specs. As a question word
 // it is rare; as a noun ("what is served") it makes the reader look for the thing that is meant.
-const mostWhat = 0.03
+const maxWhat = 0.03
 
 // unwanted are words that say less than the field's own: returns, reports, a caller, another client.
 var unwanted = regexp.MustCompile(`(?i)\b(tells? whether|whoever|somebody|nobody|strangers?|tells? when|tells? how)\b`)
@@ -71,12 +71,12 @@ func main() {
 	for _, page := range pages {
 		m.pages(page.pattern, page.words)
 	}
-	fmt.Printf("%d lines of comments, %.1f %% with \"what\" (at most %.0f %%)\n", m.code.lines, 100*m.code.of(), 100*mostWhat)
-	fmt.Printf("%d lines of comments and sentences in specs, %.1f %% with \"what\" (at most %.0f %%)\n", m.specs.lines, 100*m.specs.of(), 100*mostWhat)
+	fmt.Printf("%d lines of comments, %.1f %% with \"what\" (at most %.0f %%)\n", m.code.lines, 100*m.code.of(), 100*maxWhat)
+	fmt.Printf("%d lines of comments and sentences in specs, %.1f %% with \"what\" (at most %.0f %%)\n", m.specs.lines, 100*m.specs.of(), 100*maxWhat)
 	for _, fault := range m.faults {
 		fmt.Println(fault)
 	}
-	if len(m.faults) > 0 || max(m.code.of(), m.specs.of()) > mostWhat {
+	if len(m.faults) > 0 || max(m.code.of(), m.specs.of()) > maxWhat {
 		os.Exit(1)
 	}
 }

@@ -83,16 +83,16 @@ func (c *cluster) rehearse(ctx context.Context) (r rehearsal, err error) {
 
 const (
 	// warmUp is the time for caches to fill and for a newly started API server to calm down. After that, as many
-	// creations are measured as fit into measureFor, but at most mostMeasured.
-	warmUp       = 500 * time.Millisecond
-	measureFor   = time.Second
-	mostMeasured = 101
+	// creations are measured as fit into measureFor, but at most maxMeasured.
+	warmUp      = 500 * time.Millisecond
+	measureFor  = time.Second
+	maxMeasured = 101
 )
 
 // measure returns the median time of a creation, in consecutive dry runs.
 func (c *cluster) measure(ctx context.Context) (time.Duration, error) {
 	var times []time.Duration
-	for begin := time.Now(); len(times) < mostMeasured && (len(times) == 0 || time.Since(begin) < warmUp+measureFor); {
+	for begin := time.Now(); len(times) < maxMeasured && (len(times) == 0 || time.Since(begin) < warmUp+measureFor); {
 		start := time.Now()
 		if _, err := c.createPod(ctx, podName+"-measured", dryRun); err != nil {
 			return 0, err

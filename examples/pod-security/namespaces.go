@@ -21,7 +21,7 @@ import (
 
 // The bounds of a look at existing pods, which are those of Kubernetes' own plugin.
 const (
-	podsAtMost = 3000
+	maxPods    = 3000
 	podsWithin = time.Second
 )
 
@@ -98,7 +98,7 @@ func (p *podSecurity) existing(ctx context.Context, namespace string, level api.
 	pods = p.inOrder(pods)
 	checked := 0
 	violating := map[string][]string{} // names of pods, by reason
-	for ; checked < min(len(pods), podsAtMost) && ctx.Err() == nil; checked++ {
+	for ; checked < min(len(pods), maxPods) && ctx.Err() == nil; checked++ {
 		pod := &pods[checked]
 		if r := policy.AggregateCheckResults(p.checks.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)); !r.Allowed {
 			violating[r.ForbiddenReason()] = append(violating[r.ForbiddenReason()], pod.Name)

@@ -26,7 +26,7 @@ const conversionTimeout = maxHeaderTimeout
 
 // convertedObjects bounds the memory of the objects of all conversions together. One that takes more counts as all of it,
 // and so has it alone.
-const convertedObjects = decode.Most
+const convertedObjects = decode.MaxMemory
 
 // A Conversion answers the ConversionReviews of one CustomResourceDefinition.
 type Conversion struct {

@@ -130,15 +130,15 @@ func (r *review) parseUser() {
 }
 
 // parseReview parses the body to the same values and the same refusals as decodeReview. In addition, it refuses a body
-// that exceeds mostBeside. It reads the text once and copies no object. Duplicate members and unusual values are
+// that exceeds maxBeside. It reads the text once and copies no object. Duplicate members and unusual values are
 // left to decodeReview.
 func parseReview(body []byte) (*review, error) {
 	if rev := scanReview(body); rev != nil {
 		return rev, nil
 	}
-	if n := besideObjects(body); n > mostBeside {
+	if n := besideObjects(body); n > maxBeside {
 		return nil, refuse(http.StatusRequestEntityTooLarge,
-			"the AdmissionReview has %d bytes outside its objects; send at most %d", n, mostBeside)
+			"the AdmissionReview has %d bytes outside its objects; send at most %d", n, maxBeside)
 	}
 	rev, err := decodeReview(body)
 	if err != nil {
@@ -159,7 +159,7 @@ func scanReview(body []byte) *review {
 	switch {
 	case p.result.typeMeta.Kind != reviewKind,
 		p.result.typeMeta.APIVersion != reviewGroup+"/v1" && p.result.typeMeta.APIVersion != reviewGroup+"/v1beta1",
-		req.UID == "", len(req.UID) > longestUID, p.beside > mostBeside:
+		req.UID == "", len(req.UID) > longestUID, p.beside > maxBeside:
 		return nil
 	}
 	switch req.Operation {
@@ -169,9 +169,9 @@ func scanReview(body []byte) *review {
 	return nil
 }
 
-// mostBeside bounds the bytes of a review beside its objects. Most of these are the groups and extras of a user, which
+// maxBeside bounds the bytes of a review beside its objects. Most of these are the groups and extras of a user, which
 // take many times as much memory when they are decoded.
-const mostBeside = 256 << 10
+const maxBeside = 256 << 10
 
 // besideObjects returns the number of bytes beside the objects.
 func besideObjects(body []byte) (n int) {
@@ -431,7 +431,7 @@ func (p *reviewParser) boolean() bool {
 func (p *reviewParser) word() string {
 	start := p.At
 	text := p.String()
-	if p.beside += p.At - start; p.checking || p.beside > mostBeside {
+	if p.beside += p.At - start; p.checking || p.beside > maxBeside {
 		return ""
 	}
 	return p.keep(text)

@@ -62,12 +62,12 @@ func (s *step) roundTrips(ctx context.Context, o *object) answer {
 		} else if len(lost) > 0 {
 			a.Result = map[Result]Result{Passed: Drift, Drift: Drift, Failed: Failed}[a.Result]
 			fate := map[bool]string{true: "is lost", false: "annotations keep"}[s.Converts.Forget || noRoom]
-			texts = append(texts, fmt.Sprintf("%s cannot hold %s, which %s", v.Name, strings.Join(lost[:min(len(lost), mostPaths)], ", "), fate))
+			texts = append(texts, fmt.Sprintf("%s cannot hold %s, which %s", v.Name, strings.Join(lost[:min(len(lost), maxPaths)], ", "), fate))
 			a.Paths = append(a.Paths, lost...)
 		}
 	}
 	slices.Sort(a.Paths)
 	a.Paths = slices.Compact(a.Paths)
-	a.Paths, a.Message = a.Paths[:min(len(a.Paths), mostPaths)], shortened(strings.Join(texts, "; "))
+	a.Paths, a.Message = a.Paths[:min(len(a.Paths), maxPaths)], shortened(strings.Join(texts, "; "))
 	return a
 }

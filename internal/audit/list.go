@@ -33,11 +33,11 @@ const (
 	// patience bounds the time without any object while requests fail.
 	patience = 2 * time.Minute
 
-	// mostBytes bounds one object. A webhook is not called for larger ones either.
-	mostBytes = 32 << 20
+	// maxBytes bounds one object. A webhook is not called for larger ones either.
+	maxBytes = 32 << 20
 
-	// mostExpired bounds the number of expired continue tokens in a row.
-	mostExpired = 5
+	// maxExpired bounds the number of expired continue tokens in a row.
+	maxExpired = 5
 
 	acceptObjects = "application/json"
 	acceptLabels  = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -151,7 +151,7 @@ func (s *listing) turn(p *page) error {
 // present state.
 func (s *listing) expire(err error) error {
 	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it bare
-	if s.expired++; s.expired > mostExpired || !ok || status.Status().Continue == "" {
+	if s.expired++; s.expired > maxExpired || !ok || status.Status().Continue == "" {
 		return err
 	}
 	s.log.V(1).Info("a list expired; it goes on in its present state", "path", s.path)
@@ -323,10 +323,10 @@ type body struct {
 	err  error
 }
 
-var errTooLarge = fmt.Errorf("an object is larger than %d MiB", mostBytes>>20)
+var errTooLarge = fmt.Errorf("an object is larger than %d MiB", maxBytes>>20)
 
 func (b *body) Read(p []byte) (int, error) {
-	if b.read > mostBytes {
+	if b.read > maxBytes {
 		b.err = errTooLarge
 		return 0, b.err
 	}

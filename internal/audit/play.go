@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	mostPaths = 50
-	mostText  = 1000 // bytes of a failure's message
+	maxPaths = 50
+	maxText  = 1000 // bytes of a failure's message
 )
 
 // newUsers returns the users with whom each step is asked. A step that decides alike for all of them does not look at
@@ -240,8 +240,8 @@ func answerOf(v chain.Verdict) answer {
 		return answer{Finding: Finding{Result: Passed}}
 	}
 	a := answer{Finding: Finding{Result: Drift, Paths: v.Paths(), Message: "it would change the object"}}
-	if more := len(a.Paths) - mostPaths; more > 0 {
-		a.Paths = a.Paths[:mostPaths]
+	if more := len(a.Paths) - maxPaths; more > 0 {
+		a.Paths = a.Paths[:maxPaths]
 		a.Message = fmt.Sprintf("it would change the object, in %d more paths than these", more)
 	}
 	return a
@@ -256,4 +256,4 @@ func unreadable(err error) string {
 	return message
 }
 
-func shortened(text string) string { return lograte.Brief(text, mostText) }
+func shortened(text string) string { return lograte.Brief(text, maxText) }

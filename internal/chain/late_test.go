@@ -103,10 +103,10 @@ func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 				all.objects.held.Release(all.objects.most)
 				g.Expect(all.left.Load()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
 				g.Expect(r.steps[0].left.Full(all)).To(Succeed())
-				all.left.Add(all.mostLeft)
+				all.left.Add(all.maxLeft)
 				g.Expect(r.steps[0].left.Full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
 				g.Expect((&LeftBehind{}).Full(all)).To(Succeed(), "other steps can run")
-				all.left.Add(-all.mostLeft)
+				all.left.Add(-all.maxLeft)
 				close(release)
 				synctest.Wait()
 				g.Expect(all.left.Load()).To(BeZero())
@@ -120,10 +120,10 @@ func TestACallThatWaitsForMemorySaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := NewWithT(t), NewBudget()
 		for name, full := range map[string]*semaphore.Weighted{"to decode": all.objects.decoding, "to hold": all.objects.held} {
-			g.Expect(full.Acquire(t.Context(), decode.Most)).To(Succeed())
+			g.Expect(full.Acquire(t.Context(), decode.MaxMemory)).To(Succeed())
 			g.Expect(runOf(t, all, Step{}).wait().Err).To(MatchError(And(ContainSubstring("waited for memory"), Not(ContainSubstring("took too long")))), name)
 			synctest.Wait()
-			full.Release(decode.Most)
+			full.Release(decode.MaxMemory)
 		}
 		g.Expect(runOf(t, all, Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }}).wait().Err).NotTo(HaveOccurred())
 	})
@@ -156,19 +156,19 @@ func TestShadowsGiveWayToCalls(t *testing.T) {
 
 		calls.Add(1)
 		add(small, 1)
-		time.Sleep(mostLooks * quiet)
+		time.Sleep(maxLooks * quiet)
 		synctest.Wait()
 		g.Expect(runs.Load()).To(BeEquivalentTo(2), "a call that hangs does not stop them")
 
-		add(small, mostShadows)
+		add(small, maxShadows)
 		synctest.Wait()
 		time.Sleep(quiet)
 		synctest.Wait()
-		g.Expect(runs.Load()).To(And(BeNumerically(">=", 2+mostShadows/2), BeNumerically("<", 2+mostShadows)), "they run at once while half of the queue waits")
+		g.Expect(runs.Load()).To(And(BeNumerically(">=", 2+maxShadows/2), BeNumerically("<", 2+maxShadows)), "they run at once while half of the queue waits")
 		calls.Add(-1)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		g.Expect(runs.Load()).To(BeEquivalentTo(2 + mostShadows))
+		g.Expect(runs.Load()).To(BeEquivalentTo(2 + maxShadows))
 
 		began, q := time.Now(), &Shadow{call: &answered{request: &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: large}}}}
 		shadows.rest(q, began.Add(-time.Millisecond))
@@ -202,15 +202,15 @@ func TestAShadowWhoseTypeHangsInDecodingKeepsNoOtherOneWaiting(t *testing.T) {
 		shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{0}))
 		time.Sleep(quiet)
 		synctest.Wait()
-		for n := range mostShadows {
+		for n := range maxShadows {
 			shadows.Add(c.shadowsOf(t.Context(), req, nil, []int{1}))
-			time.Sleep(longestTurn / mostShadows)
+			time.Sleep(longestTurn / maxShadows)
 			if n == 0 {
 				g.Expect(runs.Load()).To(BeZero(), "the turn is taken")
 			}
 		}
 		time.Sleep(quiet)
 		synctest.Wait()
-		g.Expect(runs.Load()).To(BeEquivalentTo(mostShadows), "no run is dropped")
+		g.Expect(runs.Load()).To(BeEquivalentTo(maxShadows), "no run is dropped")
 	})
 }

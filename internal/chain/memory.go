@@ -19,8 +19,8 @@ import (
 // all of it, and so has it alone.
 const (
 	copies         = 2
-	decodedCalls   = decode.Most
-	decodedShadows = decode.Most / 2
+	decodedCalls   = decode.MaxMemory
+	decodedShadows = decode.MaxMemory / 2
 )
 
 // A Budget bounds the memory of the decoded objects of all calls together, or of all shadows. Old objects have an account
@@ -29,14 +29,14 @@ const (
 type Budget struct {
 	objects, oldObjects *account
 	left                atomic.Int64 // held by runs that were left behind
-	mostLeft            int64        // at which no further run begins of a step that was left behind
+	maxLeft             int64        // at which no further run begins of a step that was left behind
 }
 
 // NewBudget returns the budget of the calls.
 func NewBudget() *Budget { return newBudget(decodedCalls) }
 
 func newBudget(most int64) *Budget {
-	return &Budget{objects: newAccount(most), oldObjects: newAccount(most / 2), mostLeft: most}
+	return &Budget{objects: newAccount(most), oldObjects: newAccount(most / 2), maxLeft: most}
 }
 
 // LeftBehind returns the bytes that runs hold that were left behind.
@@ -50,7 +50,7 @@ type account struct {
 }
 
 func newAccount(most int64) *account {
-	return &account{semaphore.NewWeighted(decode.Most), semaphore.NewWeighted(most), most}
+	return &account{semaphore.NewWeighted(decode.MaxMemory), semaphore.NewWeighted(most), most}
 }
 
 // memory is the share of one object of a call in an account. It belongs to the goroutine that runs the steps, and while
@@ -107,9 +107,9 @@ func (m *memory) release() {
 	}
 }
 
-// mostLeft is the number of runs of a step left behind at which no further run begins. Each holds its goroutine and its
+// maxLeft is the number of runs of a step left behind at which no further run begins. Each holds its goroutine and its
 // object until it ends, and Go cannot end it.
-const mostLeft = 100
+const maxLeft = 100
 
 // LeftBehind counts the runs of a step, or of a conversion, that were left behind and have not ended. Set Gauge before
 // use. It is safe for concurrent use.
@@ -127,7 +127,7 @@ type lasting struct {
 // Full returns an error if no further run may begin.
 func (l *LeftBehind) Full(b *Budget) error {
 	runs, bytes := l.runs.Load(), b.left.Load()
-	if runs < mostLeft && (runs == 0 || bytes < b.mostLeft) {
+	if runs < maxLeft && (runs == 0 || bytes < b.maxLeft) {
 		return nil
 	}
 	return fmt.Errorf("%d of its runs still hang, and all that hang hold %d MiB, so no further run begins; "+

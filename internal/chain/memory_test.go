@@ -25,9 +25,9 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 		g := NewWithT(t)
 		all := NewBudget().objects
 		isFree := func() bool {
-			free := all.held.TryAcquire(all.most) && all.decoding.TryAcquire(decode.Most)
+			free := all.held.TryAcquire(all.most) && all.decoding.TryAcquire(decode.MaxMemory)
 			all.held.Release(all.most)
-			all.decoding.Release(decode.Most)
+			all.decoding.Release(decode.MaxMemory)
 			return free
 		}
 		large := manyContainers(2000)
@@ -65,10 +65,10 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("the call is over"))
 		defer cancel()
 		for _, full := range []*semaphore.Weighted{all.held, all.decoding} {
-			g.Expect(full.Acquire(t.Context(), decode.Most)).To(Succeed())
+			g.Expect(full.Acquire(t.Context(), decode.MaxMemory)).To(Succeed())
 			err := (&memory{account: all, ctx: ctx}).decode(large, &corev1.Pod{})
 			g.Expect(err).To(MatchError(And(ContainSubstring("waited for memory"), ContainSubstring("the call is over"))))
-			full.Release(decode.Most)
+			full.Release(decode.MaxMemory)
 		}
 		g.Expect(isFree()).To(BeTrue())
 		broken := &memory{account: all, ctx: t.Context()}
@@ -94,7 +94,7 @@ func TestAStepThatTakesItsTimeDoesNotDelayTheDecodingOfOthers(t *testing.T) {
 	g := NewWithT(t)
 	all := NewBudget().objects
 	large := manyContainers(40_000) // 1 MB, for which all of the memory to decode is reserved
-	g.Expect(decode.Bound(len(large))).To(BeEquivalentTo(decode.Most))
+	g.Expect(decode.Bound(len(large))).To(BeEquivalentTo(decode.MaxMemory))
 	at, pods := &memory{account: all, ctx: t.Context()}, 0
 	for ended, end := context.WithCancel(t.Context()); ; pods++ {
 		end()
@@ -106,5 +106,5 @@ func TestAStepThatTakesItsTimeDoesNotDelayTheDecodingOfOthers(t *testing.T) {
 		at.held += m.held
 	}
 	g.Expect(pods).To(BeNumerically(">", 1))
-	g.Expect(at.held).To(BeNumerically(">", decode.Most/2), "the room is used")
+	g.Expect(at.held).To(BeNumerically(">", decode.MaxMemory/2), "the room is used")
 }

@@ -24,8 +24,8 @@ const (
 // Bounds of a report. API servers shorten warnings when all of an answer exceed 4,096 bytes
 // (k8s.io/apiserver/pkg/endpoints/filters/warning.go).
 const (
-	mostPaths      = 10
-	mostReportText = 1000
+	maxPaths      = 10
+	maxReportText = 1000
 )
 
 // watch runs a step that watches, in this mode. A failure that its failurePolicy does not ignore is returned.
@@ -68,7 +68,7 @@ func (r *run) watch(i int, mode Mode) error {
 // report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
 // own warnings are dropped.
 func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
-	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
+	if what = strings.ToValidUTF8(what[:min(len(what), maxReportText)], ""); would != "" {
 		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
 		switch mode {
 		case ModeWarn:
@@ -87,8 +87,8 @@ func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 // changedPaths lists the paths of the operations of patches, without values, because those can be secret.
 func changedPaths(patches [][]byte) string {
 	paths := pathsIn(patches)
-	if more := len(paths) - mostPaths; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(paths[:mostPaths], ", "), more)
+	if more := len(paths) - maxPaths; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:maxPaths], ", "), more)
 	}
 	return strings.Join(paths, ", ")
 }

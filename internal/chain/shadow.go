@@ -18,18 +18,18 @@ import (
 
 // Bounds of the runs that wait. They are for bursts.
 const (
-	mostShadows     = 200      // of one step
-	mostShadowBytes = 32 << 20 // of all steps: requests and patched objects
+	maxShadows     = 200      // of one step
+	maxShadowBytes = 32 << 20 // of all steps: requests and patched objects
 
 	// Shadows give way to calls: they run once no call has come for so long, or their queue is half full, or after as
 	// many looks.
-	quiet     = 5 * time.Millisecond
-	mostLooks = 40
+	quiet    = 5 * time.Millisecond
+	maxLooks = 40
 
 	// A run on an object that is not small is followed by a rest of so many times its length, while there are calls.
 	smallObject = 16 << 10
 	restTimes   = 4
-	mostRest    = 50 * time.Millisecond
+	maxRest     = 50 * time.Millisecond
 
 	longestTurn = time.Second
 )
@@ -155,7 +155,7 @@ func (a *Shadows) Add(all []Shadow) {
 	a.last = time.Now()
 	for _, s := range all {
 		q, size := &s.chain.steps[0].left.shadows, s.call.size()
-		if a.stopped || len(q.waiting) == mostShadows || q.bytes+size > mostShadowBytes-a.bytes {
+		if a.stopped || len(q.waiting) == maxShadows || q.bytes+size > maxShadowBytes-a.bytes {
 			s.drop()
 			continue
 		}
@@ -179,7 +179,7 @@ func (a *Shadows) work(q *shadowQueue) {
 			return
 		}
 		ended = s.call
-		for looks := 0; looks < mostLooks && a.givesWay(q); looks++ {
+		for looks := 0; looks < maxLooks && a.givesWay(q); looks++ {
 			_ = wait.Sleep(a.ctx, quiet)
 		}
 		if a.ctx.Err() != nil {
@@ -194,7 +194,7 @@ func (a *Shadows) work(q *shadowQueue) {
 func (a *Shadows) givesWay(q *shadowQueue) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(q.waiting) < mostShadows/2 && q.bytes < mostShadowBytes/4 && a.areCalls()
+	return len(q.waiting) < maxShadows/2 && q.bytes < maxShadowBytes/4 && a.areCalls()
 }
 
 func (a *Shadows) areCalls() bool {
@@ -207,7 +207,7 @@ func (a *Shadows) rest(s *Shadow, began time.Time) {
 	rests := s.call.size() > smallObject && a.areCalls()
 	a.mu.Unlock()
 	if rests {
-		_ = wait.Sleep(a.ctx, min(restTimes*time.Since(began), mostRest))
+		_ = wait.Sleep(a.ctx, min(restTimes*time.Since(began), maxRest))
 	}
 }
 

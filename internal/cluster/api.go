@@ -39,8 +39,8 @@ const (
 	// skewAgrees is the difference up to which two observations of the clock skew agree.
 	skewAgrees = time.Minute
 
-	// spreadMost limits how long a request is delayed after an outage, so that replicas do not come back all at once.
-	spreadMost = 15 * time.Second
+	// maxSpread limits how long a request is delayed after an outage, so that replicas do not come back all at once.
+	maxSpread = 15 * time.Second
 
 	// spreadLease is the same limit for the watch of a Lease: other processes wait for an answer in it, for ten
 	// seconds.
@@ -122,7 +122,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		deadline.Stop()
 		ends = time.Time{}
 	}
-	spread := spreadMost
+	spread := maxSpread
 	if watches && strings.Contains(r.URL.Path, "/leases") {
 		spread = spreadLease
 	}
@@ -252,7 +252,7 @@ func (a *API) leave(probe bool, how ending) {
 	now := time.Now()
 	switch {
 	case how == answered && a.down:
-		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, spreadMost)
+		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, maxSpread)
 		close(a.up)
 	case how == unanswered && !a.down:
 		a.down, a.since, a.up, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)

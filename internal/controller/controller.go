@@ -44,8 +44,8 @@ const (
 	// actionsAtOnce bounds the writes in a row of one Reconcile. A whole rotation needs fewer.
 	actionsAtOnce = 16
 
-	// replicasAtMost is the number of replicas that the distribution of pauses is designed for.
-	replicasAtMost = 1000
+	// maxReplicas is the number of replicas that the distribution of pauses is designed for.
+	maxReplicas = 1000
 )
 
 // Config holds the settings and dependencies of a Controller. It does not change.
@@ -132,7 +132,7 @@ func New(c Config) *Controller {
 // begin starts anew with the registration of another version.
 func (c *Controller) begin(r webhookconf.Registration) {
 	c.registration, c.desired, c.routes = r, r.Desired(nil, nil), nil
-	c.seen, c.pauses, c.drift = nil, map[string]pause{}, webhookconf.NewDrift(troubleMost)
+	c.seen, c.pauses, c.drift = nil, map[string]pause{}, webhookconf.NewDrift(maxTrouble)
 	c.state.Store(&State{c.versions, "", c.desired})
 }
 
@@ -323,7 +323,7 @@ func (c *Controller) hesitate(kind, what string, most time.Duration) time.Durati
 	now := c.Now()
 	p, there := c.pauses[kind]
 	if !there || p.what != what {
-		late := 1 + math.Log(1-c.Random())/math.Log(replicasAtMost)
+		late := 1 + math.Log(1-c.Random())/math.Log(maxReplicas)
 		p = pause{what: what, until: now.Add(time.Duration(float64(most) * max(0, late)))}
 		c.pauses[kind] = p
 	}

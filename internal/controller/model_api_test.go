@@ -122,15 +122,15 @@ type view struct {
 	poll *time.Time  // when it is read next; nil if it is watched
 }
 
-// pollAtMost is the longest time from one read of an object to the next that may not be watched.
-const pollAtMost = 36 * time.Second
+// maxPoll is the longest time from one read of an object to the next that may not be watched.
+const maxPoll = 36 * time.Second
 
 // expect has the watch deliver one more version.
 func (v *view) expect(p *process, since time.Time) {
 	at := since.Add(min(p.w.delay(), p.w.longest/2))
 	if v.poll != nil {
 		if !v.poll.After(p.w.now) {
-			*v.poll = p.w.now.Add(time.Duration(p.w.rng.Int64N(int64(pollAtMost))))
+			*v.poll = p.w.now.Add(time.Duration(p.w.rng.Int64N(int64(maxPoll))))
 		}
 		at = *v.poll
 	}

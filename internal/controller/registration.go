@@ -26,8 +26,8 @@ const (
 	// unready.
 	unreadyAfter = 30 * time.Second
 
-	// troubleMost and trustTroubleMost bound the delay of a repair. Without its caBundle every call fails.
-	troubleMost, trustTroubleMost = 10 * time.Minute, 15 * time.Second
+	// maxTrouble and trustTroubleMost bound the delay of a repair. Without its caBundle every call fails.
+	maxTrouble, trustTroubleMost = 10 * time.Minute, 15 * time.Second
 
 	// contestedAfter is the number of repairs in a row after which they are reported: a tool keeps reverting them.
 	contestedAfter = 5

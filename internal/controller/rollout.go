@@ -21,9 +21,9 @@ import (
 // noVersions is logged if this process has no right to the Lease.
 const noVersions = "versions of this program cannot see each other; grant get, list, watch, create and update on the Lease"
 
-// unreachedAtMost is how many writes of the Lease in a row the registration itself may reject before this version
+// maxUnreached is how many writes of the Lease in a row the registration itself may reject before this version
 // replaces it. Such a registration covers this namespace and leads to no replica.
-const unreachedAtMost = 3
+const maxUnreached = 3
 
 // answersWithin is the number of seconds in which a replica answers that polls the Lease.
 const answersWithin = 45
@@ -102,7 +102,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	c.Cache.Wrote(lease)
 	if err == nil || !c.callsUs(err) { // a lost race proves nothing about the registration
 		c.unreached = 0
-	} else if c.unreached++; c.unreached >= unreachedAtMost {
+	} else if c.unreached++; c.unreached >= maxUnreached {
 		return version, again, false, nil // no replica answers its calls, and it rejects even this write
 	}
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 // another version takes precedence. Otherwise a replica with a late copy of the Lease could revert that version's
 // write.
 func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
-	if c.Leases == nil || c.unknown.Load() || c.Once || c.unreached >= unreachedAtMost {
+	if c.Leases == nil || c.unknown.Load() || c.Once || c.unreached >= maxUnreached {
 		return nil
 	}
 	return c.lease().StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))

@@ -58,8 +58,8 @@ func (w *rollouts) outage() {
 	w.note(fate, "is an outage of %s", d)
 	w.down = w.now.Add(d)
 	for _, p := range w.processes {
-		p.back = w.down.Add(time.Duration(w.rng.Int64N(int64(min(d, pollAtMost)))))
-		p.silent = p.back.Add(p.skew + pollAtMost + min(3*d, 15*time.Second))
+		p.back = w.down.Add(time.Duration(w.rng.Int64N(int64(min(d, maxPoll)))))
+		p.silent = p.back.Add(p.skew + maxPoll + min(3*d, 15*time.Second))
 		p.newsAt = time.Time{}
 		for _, o := range w.objects {
 			late := p.back.Add(time.Duration(w.rng.Int64N(int64(3 * time.Second))))

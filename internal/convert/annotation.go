@@ -30,12 +30,12 @@ const Prefix = "conversion.eirinix.cloudfoundry.org/"
 const Incomplete = Prefix + "incomplete"
 
 const (
-	// mostAnnotated is what an API server accepts for the names and values of all annotations of an object
+	// maxAnnotated is what an API server accepts for the names and values of all annotations of an object
 	// (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB).
-	mostAnnotated = 256 << 10
+	maxAnnotated = 256 << 10
 
-	// mostNamed bounds what Incomplete says of a version: so many places, of so many bytes each.
-	mostNamed, longestNamed = 8, 100
+	// maxNamed bounds what Incomplete says of a version: so many places, of so many bytes each.
+	maxNamed, longestNamed = 8, 100
 
 	// nameLength is that of a place's name behind Prefix, and signatureLength that of 16 bytes in base64.
 	nameLength, signatureLength = 32, 22
@@ -221,7 +221,7 @@ func (e *entry) size() int {
 func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (places []string) {
 	left, reserved, shed := roomBeside(annotations, losses), 0, 0
 	if left < 0 {
-		reserved = len(Incomplete) + (mostNamed+1)*longestNamed
+		reserved = len(Incomplete) + (maxNamed+1)*longestNamed
 	}
 	order := make([]int, len(losses))
 	for i := range order {
@@ -235,19 +235,19 @@ func (c *conversion) fit(annotations *tree, losses []entry, key namedKey) (place
 			continue
 		}
 		left += losses[i].size()
-		if shed++; shed <= mostNamed {
+		if shed++; shed <= maxNamed {
 			places = append(places, fmt.Sprintf("%.*s", longestNamed, strings.Join(losses[i].Path, "")))
 		}
 	}
-	if shed > mostNamed {
-		places = append(places, fmt.Sprintf("and %d more", shed-mostNamed))
+	if shed > maxNamed {
+		places = append(places, fmt.Sprintf("and %d more", shed-maxNamed))
 	}
 	return places
 }
 
 // room returns the number of bytes that an object's annotations can still take.
 func room(annotations *tree) int {
-	left := mostAnnotated
+	left := maxAnnotated
 	for _, a := range annotations.Items {
 		text, _ := stringOf(a)
 		left -= len(a.Name) + len(text)

@@ -33,10 +33,10 @@ type Keys struct {
 }
 
 // A key that was not there is looked for again after absentFor, because its Secret can have been restored. The names of
-// keys are the clients' to write, so no more than mostAbsent are remembered.
+// keys are the clients' to write, so no more than maxAbsent are remembered.
 const (
-	absentFor  = time.Minute
-	mostAbsent = 1024
+	absentFor = time.Minute
+	maxAbsent = 1024
 )
 
 type namedKey struct {
@@ -96,7 +96,7 @@ func (k *Keys) find(ctx context.Context, names []string) (map[string][]byte, err
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, name := range missing(all) {
-		if k.absent == nil || len(k.absent) >= mostAbsent {
+		if k.absent == nil || len(k.absent) >= maxAbsent {
 			k.absent = map[string]time.Time{}
 		}
 		k.absent[name] = time.Now()

@@ -78,7 +78,7 @@ const (
 	// Inside maxCounted such lists, further lists are not counted, because each count scans the text once more.
 	spareBytes = 64 << 10
 	maxCounted = 4
-	mostSpare  = 1 << 20 // bytes of a list that is kept for reuse
+	maxSpare   = 1 << 20 // bytes of a list that is kept for reuse
 )
 
 // A decoder decodes one text into one object. Its methods read the text at i into a value that is zero, and return the
@@ -306,7 +306,7 @@ func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 	if i >= 0 {
 		i = d.settle(p, v, list, i, more)
 	}
-	if int64(list.Cap())*p.size <= mostSpare {
+	if int64(list.Cap())*p.size <= maxSpare {
 		list.Clear()
 		list.SetLen(0)
 		p.spare.Put(list)

@@ -57,6 +57,6 @@ func clip(raw []byte) string {
 func isFast(raw string, t reflect.Type) bool { return fast([]byte(raw), reflect.New(t).Interface()) }
 
 func fast(raw []byte, obj any) bool {
-	d := decoder{raw: raw, most: Most, deepest: maxNesting}
+	d := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
 	return d.fast(obj)
 }

@@ -16,15 +16,15 @@ const (
 	Free = 256 << 10
 
 	// Objects from API servers become at most ten times as large in a Go type, and twenty times in a tree of maps.
-	mostPerByte = 32
-	mostBeside  = 2 << 20
+	maxPerByte = 32
+	maxBeside  = 2 << 20
 
-	// Most is the largest number of bytes that any object can take. An API server accepts objects of up to 3 MB.
-	Most = 32 << 20
+	// MaxMemory is the largest number of bytes that any object can take. An API server accepts objects of up to 3 MB.
+	MaxMemory = 32 << 20
 )
 
 // Bound returns the largest number of bytes that an object can take if its JSON has this length.
-func Bound(length int) int64 { return min(int64(length)*mostPerByte+mostBeside, Most) }
+func Bound(length int) int64 { return min(int64(length)*maxPerByte+maxBeside, MaxMemory) }
 
 // ErrTooLarge reports a text that would take more memory than its length allows.
 var ErrTooLarge = errors.New("it takes too much memory")

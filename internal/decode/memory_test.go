@@ -216,13 +216,13 @@ var _ = Describe("The memory of an object", Serial, Label("sequential"), func() 
 		for _, t := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](), reflect.TypeFor[map[string]any]()} {
 			for range 20 {
 				raw := randomText(r, t)
-				d := decoder{raw: raw, most: Most, deepest: maxNesting}
+				d := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
 				if t.Kind() == reflect.Map {
 					raw = randomText(r, reflect.TypeFor[corev1.Pod]())
 					d.raw = raw
 				}
 				Expect(d.fast(reflect.New(t).Interface())).To(BeTrue())
-				counting := decoder{raw: raw, most: Most, deepest: maxNesting}
+				counting := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
 				Expect(counting.count(planFor(t), 0)).To(Equal(len(raw)))
 				Expect(counting.made).To(BeNumerically(">", d.made/3), "%s", raw)
 				Expect(counting.made).To(BeNumerically("<", 3*d.made+1000), "%s", raw)

@@ -98,17 +98,17 @@ func (h hook) timeout() int32 {
 	return ptr.Deref(h.TimeoutSeconds, 10) // the API's default
 }
 
-// listed joins names in their order. It leaves out those beyond mostNamed.
+// listed joins names in their order. It leaves out those beyond maxNamed.
 func listed(names []string) string {
 	names = slices.Sorted(slices.Values(names))
-	if more := len(names) - mostNamed; more > 0 {
-		names = append(names[:mostNamed], fmt.Sprintf("%d more", more))
+	if more := len(names) - maxNamed; more > 0 {
+		names = append(names[:maxNamed], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")
 }
 
-// mostNamed bounds the webhooks that one finding names.
-const mostNamed = 10
+// maxNamed bounds the webhooks that one finding names.
+const maxNamed = 10
 
 func matchesAll(h hook) bool {
 	s := h.ObjectSelector

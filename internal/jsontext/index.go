@@ -51,12 +51,12 @@ func Malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at)
 // spanPool holds the spans of closed indexes.
 var spanPool = sync.Pool{New: func() any { return new([]span) }}
 
-// mostPooled bounds the spans that an Index may return to the pool. Some megabytes of JSON have that many.
-const mostPooled = 1 << 16
+// maxPooled bounds the spans that an Index may return to the pool. Some megabytes of JSON have that many.
+const maxPooled = 1 << 16
 
 // Close returns the spans to the pool. Lookups are not possible any more.
 func (doc *Index) Close() {
-	if 0 < cap(doc.spans) && cap(doc.spans) <= mostPooled {
+	if 0 < cap(doc.spans) && cap(doc.spans) <= maxPooled {
 		spans := doc.spans[:0]
 		spanPool.Put(&spans)
 	}

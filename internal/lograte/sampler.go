@@ -12,8 +12,8 @@ const (
 	// firstLines is how many events of one kind and reason are logged in an interval, and firstOfKind of one kind.
 	firstLines, firstOfKind = 10, 100
 
-	// mostKinds and reasonsOfKind bound the memory. Further kinds count as one, and reasons with the same hash, too.
-	mostKinds, reasonsOfKind = 256, 64
+	// maxKinds and reasonsOfKind bound the memory. Further kinds count as one, and reasons with the same hash, too.
+	maxKinds, reasonsOfKind = 256, 64
 )
 
 // Sampler decides which of many events are logged: in a minute, the first ten of each kind and reason, and the first
@@ -48,7 +48,7 @@ func (s *Sampler) Allow(name, reason string) (withheld int, ok bool) {
 	if s.all == nil {
 		s.all, s.seed = map[string]*kind{}, maphash.MakeSeed()
 	}
-	if len(s.all) >= mostKinds && s.all[name] == nil {
+	if len(s.all) >= maxKinds && s.all[name] == nil {
 		name = ""
 	}
 	k := s.all[name]

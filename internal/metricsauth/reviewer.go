@@ -29,8 +29,8 @@ const (
 	// refusedFor is how long a refusal is cached. A caller can have to wait for that long after it gets the right.
 	refusedFor = 10 * time.Second
 
-	// mostDecisions bounds the cached decisions of each kind. A cluster has a handful of scrapers.
-	mostDecisions = 256
+	// maxDecisions bounds the cached decisions of each kind. A cluster has a handful of scrapers.
+	maxDecisions = 256
 
 	// reviewsAtOnce bounds the requests under review at once, and with them the load that callers put on the API
 	// server.
@@ -183,7 +183,7 @@ func (r *reviewer) remember(k key, v decision) {
 	if v.status == http.StatusOK {
 		known, lasts = r.granted, grantedFor
 	}
-	if len(known) >= mostDecisions {
+	if len(known) >= maxDecisions {
 		clear(known)
 	}
 	v.until = r.now().Add(lasts)

@@ -173,10 +173,10 @@ var _ = Describe("Requests for metrics", func() {
 
 	It("with many bad tokens take up bounded memory, and push no good one out", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
-		for i := range 3 * mostDecisions {
+		for i := range 3 * maxDecisions {
 			Expect(get(fmt.Sprint("Bearer bad-", i))).To(answers(401, ""))
 		}
-		Expect(len(r.refused)).To(And(BeNumerically(">", 0), BeNumerically("<=", mostDecisions)))
+		Expect(len(r.refused)).To(And(BeNumerically(">", 0), BeNumerically("<=", maxDecisions)))
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	})

@@ -317,7 +317,7 @@ func TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds(t *testing.T) {
 			began := time.Now()
 			s.set.Settled(t.Context())
 			if time.Since(began) != 0 {
-				Expect(time.Since(began)).To(Equal(mostSettle))
+				Expect(time.Since(began)).To(Equal(maxSettle))
 				Expect(s.said()).To(ContainElement(ContainSubstring("going on without objects")))
 			}
 		}, Declaration{})
@@ -341,7 +341,7 @@ func TestABrokenReadCostsACallNothing(t *testing.T) {
 					whole += took
 					time.Sleep(137 * time.Millisecond)
 				}
-				Expect(whole).To(BeNumerically("<=", mostWait), "1,000 calls together")
+				Expect(whole).To(BeNumerically("<=", maxWait), "1,000 calls together")
 				c.mu.Lock()
 				attempts := len(c.lists) + len(c.watched)
 				c.mu.Unlock()

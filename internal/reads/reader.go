@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// mostWait limits the time for which a call waits for objects that are too old, or have not been listed.
-const mostWait = time.Second
+// maxWait limits the time for which a call waits for objects that are too old, or have not been listed.
+const maxWait = time.Second
 
 // Snapshot is the state of all views that one call sees. It is safe for concurrent use.
 type Snapshot struct {
@@ -103,7 +103,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		}
 	}
 	if !t.fixed && (t.states[u.at] == nil || u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale) {
-		began, most := time.Now(), mostWait-t.waited[u.at]
+		began, most := time.Now(), maxWait-t.waited[u.at]
 		if deadline, ok := ctx.Deadline(); ok { // leave time for the reason
 			most = min(most, time.Until(deadline)/2)
 		}

@@ -241,12 +241,12 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// mostSettle limits the time for which a start waits for objects.
-const mostSettle = 10 * time.Second
+// maxSettle limits the time for which a start waits for objects.
+const maxSettle = 10 * time.Second
 
 // Settled returns when each source has been listed, or has failed, and at the latest after ten seconds.
 func (s *Set) Settled(ctx context.Context) {
-	most := time.NewTimer(mostSettle)
+	most := time.NewTimer(maxSettle)
 	defer most.Stop()
 	for _, src := range s.sources {
 		select {

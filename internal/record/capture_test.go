@@ -128,7 +128,7 @@ var _ = Describe("A handler that is recorded", func() {
 		DeferCleanup(s.Close)
 		_, err := http.Post(s.URL+path, "application/json", strings.NewReader(review(pod)))
 		Expect(err).To(MatchError(io.EOF))
-		Eventually(w.recorder.Budget).Should(Equal(record.MostWaitingBytes))
+		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
 		Expect(w.read()).To(BeEmpty())
 	})
 

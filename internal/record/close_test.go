@@ -114,7 +114,7 @@ var _ = Describe("The end of a recording", func() {
 		w.close()
 		told()
 		Expect(w.files()).To(BeEmpty())
-		Eventually(w.recorder.Budget).Should(Equal(record.MostWaitingBytes))
+		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 	})
 

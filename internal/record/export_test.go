@@ -6,8 +6,8 @@ func (r *Recorder) SetBudget(most int64) { r.budget.Store(most) }
 // Budget is how many more bytes may wait.
 func (r *Recorder) Budget() int64 { return r.budget.Load() }
 
-// MostWaiting is how many calls may wait, and MostWaitingBytes is how many bytes of them.
+// MaxWaiting is how many calls may wait, and MaxWaitingBytes is how many bytes of them.
 const (
-	MostWaiting      = mostWaiting
-	MostWaitingBytes = int64(mostWaitingBytes)
+	MaxWaiting      = maxWaiting
+	MaxWaitingBytes = int64(maxWaitingBytes)
 )

@@ -30,13 +30,13 @@ const (
 
 	// A file gets its name when it is complete. An unfinished file, which a crash has left, is removed at the next
 	// start. It stays if it is so young that another process could still be writing it.
-	unfinished     = ".eirinix-*.tmp"
-	mostUnfinished = time.Hour
+	unfinished    = ".eirinix-*.tmp"
+	maxUnfinished = time.Hour
 
 	// lockName is the file that a Recorder claims, and removes when it ends. A crash can leave it behind, which does
 	// no harm.
-	lockName   = ".eirinix.lock"
-	mostClaims = 10 // bounds how often other processes can be faster
+	lockName  = ".eirinix.lock"
+	maxClaims = 10 // bounds how often other processes can be faster
 )
 
 // folder is a folder of bounded size, in which no other Recorder writes. Only one goroutine uses and closes it.
@@ -77,7 +77,7 @@ func openFolder(dir string, maxFiles int, maxBytes int64) (_ *folder, err error)
 		if ours.MatchString(e.Name()) {
 			f.files = append(f.files, stored{e.Name(), info.Size()})
 			f.bytes += info.Size()
-		} else if left, _ := filepath.Match(unfinished, e.Name()); left && time.Since(info.ModTime()) > mostUnfinished {
+		} else if left, _ := filepath.Match(unfinished, e.Name()); left && time.Since(info.ModTime()) > maxUnfinished {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // a failure is retried at the next start
 		}
 	}
@@ -112,7 +112,7 @@ func (f *folder) claim() error {
 		return f.remedy(err)
 	}
 	path := f.path(lockName)
-	for range mostClaims {
+	for range maxClaims {
 		lock, err := openToClaim(path)
 		if err != nil {
 			if info, missing := os.Lstat(path); missing == nil && info.Mode().Type() == fs.ModeSymlink {

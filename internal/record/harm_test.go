@@ -38,13 +38,13 @@ var _ = Describe("A recorder that cannot keep up", func() {
 		DeferCleanup(release)
 		w.allowed(review(pod))
 		Eventually(began).Should(BeClosed())
-		for range record.MostWaiting + 20 {
+		for range record.MaxWaiting + 20 {
 			w.allowed(review(pod))
 		}
 		Expect(w.counted()).To(Equal(record.Counts{Dropped: 20}))
 		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"droppedBefore":0`))))
 		release()
-		Expect(w.read()).To(HaveLen(record.MostWaiting + 1))
+		Expect(w.read()).To(HaveLen(record.MaxWaiting + 1))
 	})
 
 	It("bounds the bytes that wait as well as the calls", func() {

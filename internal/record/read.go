@@ -108,7 +108,7 @@ func parse(raw []byte) (*document, error) {
 	gvk := d.GroupVersionKind()
 	if gvk.Kind != "AdmissionReview" || gvk.Group != reviewGroup || gvk.Version != "v1" && gvk.Version != "v1beta1" {
 		return nil, failed("no review", "not an AdmissionReview of %s/v1 or v1beta1 but kind %q of apiVersion %q",
-			reviewGroup, brief(d.Kind, mostName), brief(d.APIVersion, mostName))
+			reviewGroup, brief(d.Kind, maxName), brief(d.APIVersion, maxName))
 	}
 	return d, nil
 }

@@ -12,8 +12,8 @@ import (
 
 // These constants bound the objects of one call. A call that reads more is recorded without them.
 const (
-	mostRead      = 1000
-	mostReadBytes = 1 << 20
+	maxRead      = 1000
+	maxReadBytes = 1 << 20
 
 	// noteBytes is the memory that a Note takes beside its object.
 	noteBytes = 128
@@ -49,10 +49,10 @@ func (r *readings) note(n reads.Note) {
 		r.objects++
 	}
 	switch {
-	case r.objects > mostRead:
-		r.lost = fmt.Sprintf("the steps read more than %d objects", mostRead)
-	case r.taken+size > mostReadBytes:
-		r.lost = fmt.Sprintf("the steps read more than %d bytes", mostReadBytes)
+	case r.objects > maxRead:
+		r.lost = fmt.Sprintf("the steps read more than %d objects", maxRead)
+	case r.taken+size > maxReadBytes:
+		r.lost = fmt.Sprintf("the steps read more than %d bytes", maxReadBytes)
 	case !r.take(size):
 		r.lost = "more calls came than could be written"
 	}

@@ -19,8 +19,8 @@ import (
 const (
 	// These constants bound the calls that wait to be written. A review of a legal object takes up to 12 MB, most
 	// take about 20 KB.
-	mostWaiting      = 256
-	mostWaitingBytes = 64 << 20
+	maxWaiting      = 256
+	maxWaitingBytes = 64 << 20
 )
 
 // Options are those of package recording, where they are documented for users.
@@ -86,10 +86,10 @@ func New(o Options, log logr.Logger) (*Recorder, error) {
 	r := &Recorder{
 		options: o, messages: log,
 		folder: folder,
-		queue:  make(chan *call, mostWaiting),
+		queue:  make(chan *call, maxWaiting),
 		done:   make(chan struct{}),
 	}
-	r.budget.Store(mostWaitingBytes)
+	r.budget.Store(maxWaitingBytes)
 	if mode, exposed := folder.exposed(); exposed {
 		r.log("other users may replace recordings: take the write permission of the folder from group and others, "+
 			"or name a new folder in it, which only this user may write to", "mode", mode.String())

@@ -205,7 +205,7 @@ func decoded(s string) string {
 func below(path string, step any) string {
 	const most = 1000
 	name, isName := step.(string)
-	switch name = brief(name, mostName); {
+	switch name = brief(name, maxName); {
 	case path == "" || len(path) > most:
 		return path
 	case !isName:
@@ -230,8 +230,8 @@ func (n *notes) add(note string) {
 	}
 }
 
-// mostName is the length of the longest name that Kubernetes allows.
-const mostName = 253
+// maxName is the length of the longest name that Kubernetes allows.
+const maxName = 253
 
 // brief bounds untrusted text in a list.
 func brief(s string, most int) string { return lograte.Brief(strings.ToValidUTF8(s, "?"), most) }

@@ -18,7 +18,7 @@ import (
 
 const (
 	leastValue = 7 // bytes of the shortest value that is recognised: shorter texts often mean something else
-	mostNested = 2 // times that a value may be in base64, as in the base64 of a Secret's data
+	maxNested  = 2 // times that a value may be in base64, as in the base64 of a Secret's data
 )
 
 // scrubber replaces values in texts. A nil scrubber replaces none.
@@ -76,7 +76,7 @@ func (s *scrubber) text(text string) string {
 	if s == nil || len(text) < leastValue {
 		return text
 	}
-	clean := s.within(text, mostNested)
+	clean := s.within(text, maxNested)
 	if clean != text {
 		s.changes++
 	}
@@ -156,7 +156,7 @@ func (s *scrubber) members(of map[string]any, name string, stay []string, to *no
 		before := s.changes
 		of[member] = s.value(of[member], member, slices.Contains(ofFreeNames, member))
 		if s.changes > before {
-			to.add(name + "." + brief(member, mostName) + " (repeated a secret)")
+			to.add(name + "." + brief(member, maxName) + " (repeated a secret)")
 		}
 	}
 }

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// mostConnections is more than the API servers of one cluster ever open. An idle connection takes about 30 KB.
-	mostConnections = 1000
+	// maxConnections is more than the API servers of one cluster ever open. An idle connection takes about 30 KB.
+	maxConnections = 1000
 
-	// mostHeaderBytes limits the header of one request. An API server sends less than 1 KB.
-	mostHeaderBytes = 32 << 10
+	// maxHeaderBytes limits the header of one request. An API server sends less than 1 KB.
+	maxHeaderBytes = 32 << 10
 
 	// bodyRate is the number of bytes a second at which a body does not age. A link of 100 Mbit/s carries three times that.
 	bodyRate = 4 << 20

@@ -41,7 +41,7 @@ type Server struct {
 	TLS            []func(*tls.Config) // the program's changes, which CheckTLS has accepted
 
 	idle     time.Duration // 0 means idleTimeout
-	most     int           // connections; 0 means mostConnections
+	most     int           // connections; 0 means maxConnections
 	open     connections
 	refusals lograte.Limiter
 	draining atomic.Bool
@@ -75,7 +75,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) startOn(ctx context.Context, port int) error {
 	// The server's own context outlives ctx. controller-runtime derives every request's context from it, and its end
 	// stops the server.
-	s.open.most, s.open.log = cmp.Or(s.most, mostConnections), s.Log
+	s.open.most, s.open.log = cmp.Or(s.most, maxConnections), s.Log
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	inner := webhook.NewServer(webhook.Options{
 		Host: s.Host, Port: port,

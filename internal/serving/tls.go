@@ -81,7 +81,7 @@ func (s *Server) adjust(ctx context.Context) {
 		return
 	}
 	server.IdleTimeout = cmp.Or(s.idle, idleTimeout)
-	server.MaxHeaderBytes = mostHeaderBytes
+	server.MaxHeaderBytes = maxHeaderBytes
 	server.ErrorLog = log.New(&connectionLog{log: s.Log}, "", 0)
 	// ServeMux answers an unclean path with a redirect, and the API server follows redirects with the whole object in
 	// the body. Our handler answers every path itself.

@@ -282,8 +282,8 @@ const (
 	// default, because every object waits for it.
 	ShareTimeout = 5 * time.Second
 
-	// mostTimeout is the longest timeout that the API server accepts.
-	mostTimeout = 30 * time.Second
+	// maxTimeout is the longest timeout that the API server accepts.
+	maxTimeout = 30 * time.Second
 
 	// RequestSeconds is the time that webhooks may take together for one request. An API server ends a request that has no
 	// other timeout after 34 s (k8s.io/apiserver/pkg/endpoints/handlers/rest.go, requestTimeoutUpperBound).
@@ -307,7 +307,7 @@ func timeoutOf(steps []Step) (sum time.Duration) {
 func inTime(steps []Step, members []int) (parts [][]int) {
 	for _, i := range members {
 		last := len(parts) - 1
-		if last < 0 || timeoutOf(at(steps, append(parts[last], i))) > mostTimeout {
+		if last < 0 || timeoutOf(at(steps, append(parts[last], i))) > maxTimeout {
 			parts = append(parts, []int{i})
 			continue
 		}

@@ -35,9 +35,9 @@ const (
 	indexVariable = "EIRINIX_ENVTEST_INDEX"
 	indexOff      = "off"
 
-	mostIndex   = 8 << 20 // bytes; the index had 0.2 MB in 2026
-	mostArchive = 1 << 30
-	mostBinary  = 1 << 30
+	maxIndex   = 8 << 20 // bytes; the index had 0.2 MB in 2026
+	maxArchive = 1 << 30
+	maxBinary  = 1 << 30
 
 	// inEnvtest is the folder of the binaries in an archive.
 	inEnvtest = "controller-tools/envtest"
@@ -113,13 +113,13 @@ func (d *downloader) choose(ctx context.Context, wanted string) (archive, error)
 	}
 	defer body.Close()
 
-	text, err := io.ReadAll(io.LimitReader(body, mostIndex+1))
+	text, err := io.ReadAll(io.LimitReader(body, maxIndex+1))
 	if err != nil {
 		return archive{}, errors.Join(err, context.Cause(ctx))
 	}
 
-	if len(text) > mostIndex {
-		return archive{}, fmt.Errorf("it is larger than %d bytes", mostIndex)
+	if len(text) > maxIndex {
+		return archive{}, fmt.Errorf("it is larger than %d bytes", maxIndex)
 	}
 
 	all, err := parseIndex(text)
@@ -310,8 +310,8 @@ func (d *downloader) fetch(ctx context.Context, a archive, file io.Writer) error
 		if n > 0 {
 			stalled.Reset(d.stall)
 
-			if done += int64(n); done > mostArchive {
-				return fmt.Errorf("it is larger than %d bytes", mostArchive)
+			if done += int64(n); done > maxArchive {
+				return fmt.Errorf("it is larger than %d bytes", maxArchive)
 			}
 
 			if _, err := io.MultiWriter(hash, file).Write(buffer[:n]); err != nil {
@@ -361,7 +361,7 @@ func extract(file io.Reader, dir string) error {
 			continue // kubectl, a folder, or something that is not wanted here
 		}
 
-		if header.Typeflag != tar.TypeReg || header.Size > mostBinary || found[name] {
+		if header.Typeflag != tar.TypeReg || header.Size > maxBinary || found[name] {
 			return fmt.Errorf("%s in it is no file of a usual size, or is there twice", header.Name)
 		}
 

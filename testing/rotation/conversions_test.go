@@ -181,7 +181,7 @@ var _ = Describe("Damage under the load of conversions", func() {
 				Expect(t.failing()).To(HaveLen(failed), fault.name)
 				Expect(writes).To(BeZero(), "writes of the definition: %s", fault.name)
 			} else {
-				Expect(writes).To(And(BeNumerically(">", 1), BeNumerically("<=", 1+mostWrites)), "writes of the definition, with the damage: %s", fault.name)
+				Expect(writes).To(And(BeNumerically(">", 1), BeNumerically("<=", 1+maxWrites)), "writes of the definition, with the damage: %s", fault.name)
 			}
 			counts = append(counts, fmt.Sprintf("%s %d", fault.name, len(t.failing())-failed))
 		}

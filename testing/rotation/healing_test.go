@@ -25,8 +25,8 @@ const (
 	// quiet is longer than a replica hesitates before it heals a fault that all see: any other that would write has done so.
 	quiet = 1500 * time.Millisecond
 
-	// mostWrites is how often a configuration may be written for one fault.
-	mostWrites = 3
+	// maxWrites is how often a configuration may be written for one fault.
+	maxWrites = 3
 )
 
 var _ = Describe("Damage under load", func() {
@@ -150,7 +150,7 @@ var _ = Describe("Damage under load", func() {
 			d.settle(ctx, clients)
 			Expect(l.failing()).To(BeEmpty(), fault.name)
 			for kind, before := range map[string]int{mutatingKind: mutating, validatingKind: validating} {
-				Expect(j.written(kind)-before).To(BeNumerically("<=", mostWrites), "writes of the %s: %s", kind, fault.name)
+				Expect(j.written(kind)-before).To(BeNumerically("<=", maxWrites), "writes of the %s: %s", kind, fault.name)
 				writes = max(writes, j.written(kind)-before)
 			}
 			if extra {
@@ -242,7 +242,7 @@ var _ = Describe("Damage under load", func() {
 			}
 			Eventually(j.all).Should(BeNumerically(">", before+own), fault.name)
 			Consistently(func() int { return j.all() - before - own }).WithContext(ctx).WithTimeout(quiet).
-				Should(BeNumerically("<=", mostWrites), "writes: %s", fault.name)
+				Should(BeNumerically("<=", maxWrites), "writes: %s", fault.name)
 			most = max(most, j.all()-before-own)
 			Expect(d.state(ctx, clients).Counter).To(Equal(state.Counter), "the Secret has nothing to do with it")
 			failed = len(l.failing())

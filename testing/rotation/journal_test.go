@@ -190,8 +190,8 @@ func (j *journal) versions(kind string) (all []string) {
 	return all
 }
 
-// mostTrusted is how many CAs stood in one caBundle, at most.
-func (j *journal) mostTrusted() int {
+// maxTrusted is how many CAs stood in one caBundle, at most.
+func (j *journal) maxTrusted() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.most

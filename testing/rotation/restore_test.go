@@ -279,8 +279,8 @@ var _ = Describe("A backup of etcd that is restored under replicas that go on", 
 			By("waiting for writes")
 			writes := fmt.Sprintf("%d of the Secret, %d and %d of the configurations, %d of the Lease",
 				j.written(secretKind), j.written(mutatingKind), j.written(validatingKind), j.written(leaseKind))
-			Expect(j.registrations()).To(BeNumerically("<=", 2*mostWrites), "writes of the configurations")
-			Expect(j.written(secretKind)).To(BeNumerically("<=", mostWrites), "writes of the Secret")
+			Expect(j.registrations()).To(BeNumerically("<=", 2*maxWrites), "writes of the configurations")
+			Expect(j.written(secretKind)).To(BeNumerically("<=", maxWrites), "writes of the Secret")
 			at := j.all() + j.written(leaseKind)
 			Consistently(func() int { return j.all() + j.written(leaseKind) - at }).WithContext(ctx).WithTimeout(atRest).Should(BeZero(), "writes after all was as before")
 			end()

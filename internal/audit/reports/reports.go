@@ -40,8 +40,8 @@ const (
 	stepAnnotation     = "eirinix.cloudfoundry.org/step"
 	resourceAnnotation = "eirinix.cloudfoundry.org/resource"
 
-	// mostResults, mostMessage and mostBytes bound a report to half of what etcd stores. The last two are in bytes.
-	mostResults, mostMessage, mostBytes = 500, 1000, 768 << 10
+	// maxResults, maxMessage and maxBytes bound a report to half of what etcd stores. The last two are in bytes.
+	maxResults, maxMessage, maxBytes = 500, 1000, 768 << 10
 
 	requestTimeout = 30 * time.Second
 	pageSize       = 500
@@ -133,7 +133,7 @@ func (w *Writer) Add(ctx context.Context, f audit.Finding) error {
 		w.pending[f.Step] = r
 	}
 	r.counts[results[f.Result]]++
-	if f.Result == audit.Passed || len(r.results) == mostResults || r.size > mostBytes {
+	if f.Result == audit.Passed || len(r.results) == maxResults || r.size > maxBytes {
 		return nil
 	}
 	result := w.result(f)
@@ -264,7 +264,7 @@ func (w *Writer) result(f audit.Finding) map[string]any {
 	}
 	return map[string]any{
 		"source": "eirinix", "policy": w.fingerprint, "rule": f.Step, "category": "admission", "result": results[f.Result],
-		"message": lograte.Brief(strings.ToValidUTF8(f.Text(), "\uFFFD"), mostMessage), "resources": []any{object}, "properties": properties,
+		"message": lograte.Brief(strings.ToValidUTF8(f.Text(), "\uFFFD"), maxMessage), "resources": []any{object}, "properties": properties,
 	}
 }
 

@@ -18,7 +18,7 @@ var deploymentlog = logf.Log.WithName("deployment-resource")
 
 // SetupDeploymentWebhookWithManager adds the webhook for Deployment to the manager.
 func SetupDeploymentWebhookWithManager(x eirinix.Manager) error {
-	return x.AddExtension(webhook.Validating(&DeploymentCustomValidator{MostReplicas: 50}, eirinix.Settings{}))
+	return x.AddExtension(webhook.Validating(&DeploymentCustomValidator{MaxReplicas: 50}, eirinix.Settings{}))
 }
 
 // ownerLabel names the team that answers for a Deployment.
@@ -26,7 +26,7 @@ const ownerLabel = "tutorial.example/team"
 
 // DeploymentCustomValidator refuses a Deployment without a team, or with too many replicas.
 type DeploymentCustomValidator struct {
-	MostReplicas int32
+	MaxReplicas int32
 }
 
 // ValidateCreate implements admission.Validator.
@@ -51,8 +51,8 @@ func (v *DeploymentCustomValidator) validate(obj *appsv1.Deployment) error {
 	if obj.Labels[ownerLabel] == "" {
 		errs = append(errs, fmt.Errorf("the label %s is missing", ownerLabel))
 	}
-	if n := obj.Spec.Replicas; n != nil && *n > v.MostReplicas {
-		errs = append(errs, fmt.Errorf("%d replicas are too many; the most is %d", *n, v.MostReplicas))
+	if n := obj.Spec.Replicas; n != nil && *n > v.MaxReplicas {
+		errs = append(errs, fmt.Errorf("%d replicas are too many; the most is %d", *n, v.MaxReplicas))
 	}
 	return errors.Join(errs...)
 }

@@ -30,7 +30,7 @@ var _ = Describe("Deployment Webhook", func() {
 			},
 		}
 		oldObj = obj.DeepCopy()
-		validator = DeploymentCustomValidator{MostReplicas: 50}
+		validator = DeploymentCustomValidator{MaxReplicas: 50}
 	})
 
 	Context("When creating or updating Deployment under Validating Webhook", func() {

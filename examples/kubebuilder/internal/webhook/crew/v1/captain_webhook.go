@@ -25,8 +25,8 @@ func SetupCaptainWebhookWithManager(x eirinix.Manager) error {
 	}))
 }
 
-// mostRank is the rank of an admiral of the fleet.
-const mostRank = 10
+// maxRank is the rank of an admiral of the fleet.
+const maxRank = 10
 
 // CaptainCustomValidator refuses ranks that do not exist, demotions, and the end of a captain in command.
 type CaptainCustomValidator struct{}
@@ -56,8 +56,8 @@ func (v *CaptainCustomValidator) ValidateDelete(_ context.Context, obj *crewv1.C
 }
 
 func validateRank(obj *crewv1.Captain) error {
-	if obj.Spec.Rank > mostRank {
-		return fmt.Errorf("rank %d does not exist; the highest is %d", obj.Spec.Rank, mostRank)
+	if obj.Spec.Rank > maxRank {
+		return fmt.Errorf("rank %d does not exist; the highest is %d", obj.Spec.Rank, maxRank)
 	}
 	return nil
 }
