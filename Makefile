@@ -147,7 +147,7 @@ AT_BASE = base="$$(mktemp -d)" && trap 'git worktree remove --force "$$base"' EX
 .PHONY: api
 api: ## what of the exported API breaks since the last tag (BASE=<commit>)
 	@test -n "$(BASE)" || { echo "api: no tag yet; name a commit to compare with: make api BASE=<commit>"; exit 0; }; \
-	test -z "$(BASE)" || { $(AT_BASE) && mkdir "$$base/.api" && status=0 && for p in . ./audit ./diagnosis ./manifests ./preview ./recording ./testing; do \
+	test -z "$(BASE)" || { $(AT_BASE) && mkdir "$$base/.api" && status=0 && for p in . ./audit ./conversion ./diagnosis ./manifests ./offline ./preview ./recording ./testing; do \
 		test -d "$$base/$$p" || continue; \
 		(cd "$$base" && $(APIDIFF) -w "$$base/.api/$$(basename $$p).export" "$$(go list $$p)") && \
 		breaks="$$($(APIDIFF) -incompatible "$$base/.api/$$(basename $$p).export" "$$(go list $$p)")" && \

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -32,8 +34,8 @@ var _ = Describe("An audit of a Conversion", Label("api-server"), func() {
 	})
 	type shop = *unstructured.Unstructured
 	// colors is a Conversion whose v1beta1 has no color. It fails for an object, and panics for another one.
-	colors := func(lossy bool) eirinix.Conversion[shop] {
-		return eirinix.Conversion[shop]{CRD: crd, Version: "v1", Lossy: lossy, Spokes: []eirinix.Spoke[shop]{eirinix.NewSpoke("v1beta1",
+	colors := func(lossy bool) conversion.Of[shop] {
+		return conversion.Of[shop]{CRD: crd, Version: "v1", Lossy: lossy, Spokes: []conversion.Spoke[shop]{conversion.NewSpoke("v1beta1",
 			func(_ context.Context, from shop) (shop, error) {
 				from.Object["seen"] = "in v1beta1"
 				return from, nil

@@ -3,24 +3,21 @@ package eirinix_test
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+
+	"code.cloudfoundry.org/eirinix/conversion"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/conversion"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -29,10 +26,10 @@ import (
 )
 
 // shopConversion converts shops between v1, with the price "12 EUR", and v1beta1, with an amount and a currency.
-func shopConversion(group string) eirinix.Conversion[*unstructured.Unstructured] {
-	return eirinix.Conversion[*unstructured.Unstructured]{
+func shopConversion(group string) conversion.Of[*unstructured.Unstructured] {
+	return conversion.Of[*unstructured.Unstructured]{
 		CRD: "shops." + group, Version: "v1",
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1",
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1beta1",
 			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 				amount, _, _ := unstructured.NestedInt64(from.Object, "amount")
 				currency, _, _ := unstructured.NestedString(from.Object, "currency")
@@ -295,7 +292,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 
 	It("that a newer version of the program has is left to that version", func(ctx SpecContext) {
 		define(ctx)
-		version := func(c eirinix.Conversion[*unstructured.Unstructured]) *eirinix.ExtensionManager {
+		version := func(c conversion.Of[*unstructured.Unstructured]) *eirinix.ExtensionManager {
 			o := urlOptions(namespace)
 			o.Host, o.ServiceName, o.WebhookNamespace = "", "hooks", namespace
 			m := eirinix.NewManager(o)
@@ -328,7 +325,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		same := func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			return o, nil
 		}
-		newer.Spokes = append(newer.Spokes, eirinix.NewSpoke("v2", same, same))
+		newer.Spokes = append(newer.Spokes, conversion.NewSpoke("v2", same, same))
 		replica := version(newer)
 		Eventually(func(g Gomega) {
 			status, closes, answer := ask("v2")
@@ -353,102 +350,4 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		Expect(m.RegisterExtensions()).To(Succeed())
 		Expect(registered(ctx)).To(HaveKeyWithValue("webhook", HaveKeyWithValue("clientConfig", HaveKeyWithValue("url", "https://127.0.0.1:9443/convert/shops."+group))))
 	}, SpecTimeout(2*patience))
-})
-
-var _ = Describe("AddExtension of a Conversion", func() {
-	type tree = *unstructured.Unstructured
-	same := func(_ context.Context, from tree) (tree, error) { return from, nil }
-	spoke := func(version string) eirinix.Spoke[tree] { return eirinix.NewSpoke(version, same, same) }
-	add := func(c eirinix.Conversion[tree]) error {
-		return eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"}).AddExtension(c)
-	}
-	const crd = "shops.example.com"
-
-	DescribeTable("refuses", func(c eirinix.Conversion[tree], reason string) {
-		Expect(add(c)).To(MatchError(ContainSubstring(reason)))
-	},
-		Entry("no definition", eirinix.Conversion[tree]{Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, "set CRD to its name"),
-		Entry("a name without a group", eirinix.Conversion[tree]{CRD: "shops", Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, "<plural>.<group>"),
-		Entry("no spoke", eirinix.Conversion[tree]{CRD: crd, Version: "v1"}, "has no Spokes"),
-		Entry("a Hub without a version", eirinix.Conversion[tree]{CRD: crd, Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, `has the version ""`),
-		Entry("a spoke of the Hub's version", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v1")}}, `"v1" twice`),
-		Entry("a zero spoke", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{{}}}, "NewSpoke or ConvertibleSpoke"),
-		Entry("a spoke without a way back", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{eirinix.NewSpoke[tree, tree]("v2", same, nil)}}, "one from it"),
-	)
-
-	It("refuses a second Hub of one definition", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
-		c := eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}
-		Expect(m.AddExtension(c)).To(Succeed())
-		c.Version, c.Spokes = "v2", []eirinix.Spoke[tree]{spoke("v1")}
-		Expect(m.AddExtension(c)).To(MatchError(ContainSubstring("one Hub")))
-		Expect(m.Validate()).To(MatchError(ContainSubstring("one Hub")))
-	})
-})
-
-// newShopType is the hub of the specs with Go types, and oldShopType its spoke, as kubebuilder makes them.
-type newShopType struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Price             string `json:"price"`
-}
-
-type oldShopType struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Amount            string `json:"amount"`
-}
-
-func (s *newShopType) Hub() {}
-
-func (s *newShopType) DeepCopyObject() runtime.Object {
-	c := *s
-	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-func (s *oldShopType) DeepCopyObject() runtime.Object {
-	c := *s
-	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-func (s *oldShopType) ConvertTo(hub conversion.Hub) error {
-	to := hub.(*newShopType)
-	to.ObjectMeta, to.Price = s.ObjectMeta, s.Amount+" EUR"
-	return nil
-}
-
-func (s *oldShopType) ConvertFrom(hub conversion.Hub) error {
-	from := hub.(*newShopType)
-	s.ObjectMeta, s.Amount = from.ObjectMeta, strings.TrimSuffix(from.Price, " EUR")
-	return nil
-}
-
-var _ = Describe("Types that convert themselves", func() {
-	It("are a spoke", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
-		Expect(m.AddExtension(eirinix.Conversion[*newShopType]{
-			CRD: "shops.example.com", Version: "v1",
-			Spokes: []eirinix.Spoke[*newShopType]{eirinix.ConvertibleSpoke[*newShopType, *oldShopType]("v1beta1")},
-		})).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		convert := func(desired, object string) string {
-			r := httptest.NewRequest(http.MethodPost, "/convert/shops.example.com", strings.NewReader(fmt.Sprintf(
-				`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/%s","objects":[%s]}}`, desired, object)))
-			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			offline.Handler.ServeHTTP(w, r)
-			var answer struct {
-				Response struct{ ConvertedObjects []json.RawMessage }
-			}
-			Expect(json.Unmarshal(w.Body.Bytes(), &answer)).To(Succeed(), w.Body.String())
-			Expect(answer.Response.ConvertedObjects).To(HaveLen(1), w.Body.String())
-			return string(answer.Response.ConvertedObjects[0])
-		}
-		older, newer := `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"},"amount":"12"}`, `{"apiVersion":"example.com/v1","kind":"Shop","metadata":{"name":"a"},"price":"12 EUR"}`
-		Expect(convert("v1", older)).To(MatchJSON(newer))
-		Expect(convert("v1beta1", newer)).To(MatchJSON(older))
-	})
 })

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -24,13 +26,13 @@ import (
 )
 
 // notedShops converts shops, of which v1beta1 lacks the note.
-func notedShops(group string) eirinix.Conversion[*unstructured.Unstructured] {
+func notedShops(group string) conversion.Of[*unstructured.Unstructured] {
 	same := func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return from, nil
 	}
-	return eirinix.Conversion[*unstructured.Unstructured]{
+	return conversion.Of[*unstructured.Unstructured]{
 		CRD: "shops." + group, Version: "v1",
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1", same,
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1beta1", same,
 			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 				delete(from.Object, "note")
 				return from, nil

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,17 +90,17 @@ func carry(version string, from, to map[string]any, items bool) {
 	}
 }
 
-func things(group string) eirinix.Conversion[*unstructured.Unstructured] {
+func things(group string) conversion.Of[*unstructured.Unstructured] {
 	to := func(version string) func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			without(version, o.Object)
 			return o, nil
 		}
 	}
-	return eirinix.Conversion[*unstructured.Unstructured]{
+	return conversion.Of[*unstructured.Unstructured]{
 		CRD: "things." + group, Version: "v1",
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
-			eirinix.NewSpoke("v2", to("v1"), to("v2")), eirinix.NewSpoke("v3", to("v1"), to("v3")),
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{
+			conversion.NewSpoke("v2", to("v1"), to("v2")), conversion.NewSpoke("v3", to("v1"), to("v3")),
 		},
 	}
 }

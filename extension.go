@@ -104,7 +104,7 @@ func notAnExtension(v any) error {
 			remedy = fmt.Sprintf("its methods are on the pointer, add &%T{}", v)
 		}
 	}
-	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Mutation, Validation, Subresource, Conversion, Watcher or Reconciler; %s", v, remedy)
+	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Mutation, Validation, Subresource, conversion.Of, Watcher or Reconciler; %s", v, remedy)
 }
 
 // defineExtension returns the step of an Extension. It is registered for the creation of pods, unless the Extension is

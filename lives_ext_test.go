@@ -22,7 +22,7 @@ type life string
 
 const (
 	deploys            life = "Manifests"
-	offline            life = "Offline"
+	clusterless        life = "Offline"
 	registerExtensions life = "RegisterExtensions"
 	unregister         life = "Unregister"
 	start              life = "Start"
@@ -34,7 +34,7 @@ const (
 // lives are in the order in which they are played. Unregister finds what RegisterExtensions has registered, and no program
 // runs then. Start begins without objects of an earlier life. Those after it are lives of another Manager with the same
 // options, which is not started, beside the running one. RotateCA has a scene of its own, in which no program runs.
-var lives = []life{deploys, offline, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
+var lives = []life{deploys, clusterless, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
 
 // row says what one field does in each life. A cell is one of:
 //

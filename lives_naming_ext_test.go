@@ -145,7 +145,7 @@ var namingRows = map[string]row{
 			Expect(object[*appsv1.Deployment](s).Namespace).To(Equal(s.namespace))
 		}),
 		Offline: plays(func(ctx SpecContext, s *scene) {
-			Expect(s.run(ctx, offline, func(o *eirinix.ManagerOptions) { o.ServiceName, o.Namespace = "hooks", "" })).To(Succeed())
+			Expect(s.run(ctx, clusterless, func(o *eirinix.ManagerOptions) { o.ServiceName, o.Namespace = "hooks", "" })).To(Succeed())
 			Expect(s.hooks(ctx)).To(And(HaveLen(2), HaveEach(And(
 				HaveField("ClientConfig.Service.Namespace", s.namespace),
 				HaveField("NamespaceSelector.MatchExpressions", ContainElement(HaveField("Values", ContainElement(s.namespace)))),

@@ -247,7 +247,7 @@ var runningRows = map[string]row{
 			large(ctx, s, func(path, body string) int {
 				request, answer := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)), httptest.NewRecorder()
 				request.Header.Set("Content-Type", "application/json")
-				s.offline.Handler.ServeHTTP(answer, request)
+				s.played.Handler.ServeHTTP(answer, request)
 				return answer.Code
 			})
 		})

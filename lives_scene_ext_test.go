@@ -31,6 +31,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/manifests"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // scene is where the lives of one field are played: two namespaces, and a program with two steps.
@@ -57,7 +58,7 @@ type scene struct {
 	report   eirinix.Report
 	findings []audit.Finding
 	objects  []client.Object
-	offline  *eirinix.Offline
+	played   *offline.Program
 }
 
 // begin makes the namespaces, and an object that each of the steps has something to say of.
@@ -163,8 +164,8 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 	switch l {
 	case deploys:
 		s.objects, err = manifests.Of(m, s.deployment())
-	case offline:
-		s.offline, err = m.Offline(eirinix.OfflineOptions{})
+	case clusterless:
+		s.played, err = offline.Of(m, offline.Options{})
 	case registerExtensions:
 		if err = m.RegisterExtensions(); err == nil {
 			Expect(s.hooks(ctx)).NotTo(BeEmpty())
@@ -288,8 +289,8 @@ func (s *scene) end(ctx context.Context) {
 func (s *scene) hooks(ctx context.Context) (all []admissionregistrationv1.MutatingWebhook) {
 	GinkgoHelper()
 	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if s.life == offline {
-		mutating, validating = cmp.Or(s.offline.Mutating, mutating), cmp.Or(s.offline.Validating, validating)
+	if s.life == clusterless {
+		mutating, validating = cmp.Or(s.played.Mutating, mutating), cmp.Or(s.played.Validating, validating)
 	} else {
 		var err error
 		fingerprint := s.fingerprint()

@@ -190,7 +190,7 @@ var settingsRows = map[string]row{
 		Manifests: effect(func(_ SpecContext, s *scene) {
 			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("Verbs", ContainElements("get", "list", "watch"))))
 		}),
-		Offline: effect(func(_ SpecContext, s *scene) { Expect(s.offline.Reads).To(HaveKey("reader")) }),
+		Offline: effect(func(_ SpecContext, s *scene) { Expect(s.played.Reads).To(HaveKey("reader")) }),
 	},
 }
 

@@ -154,7 +154,7 @@ type ExtensionManager struct {
 type setup struct {
 	options     ManagerOptions
 	steps       []definition
-	conversions []conversionOf
+	conversions []seam.Conversion
 	watchers    []Watcher
 	reconcilers []Reconciler
 	addErrors   []error
@@ -198,7 +198,7 @@ func (m *ExtensionManager) resetContext() {
 	m.root, m.stop = context.WithCancel(parent)
 }
 
-// AddExtension adds an Extension, a Mutation, Validation, Subresource or Conversion (by value), a Watcher or a Reconciler
+// AddExtension adds an Extension, a Mutation, Validation, Subresource or conversion.Of (by value), a Watcher or a Reconciler
 // (including EiriniX's context-free one). Mutating steps run in the order in which they are added. So do validating
 // steps, and each of them sees the object after all mutations.
 func (m *ExtensionManager) AddExtension(v any) error {
@@ -213,7 +213,7 @@ func (m *ExtensionManager) AddExtension(v any) error {
 
 func (m *ExtensionManager) add(v any) error {
 	if v == nil {
-		return errors.New("eirinix: AddExtension got nil; give it an Extension, Mutation, Validation, Subresource, Conversion, Watcher or Reconciler")
+		return errors.New("eirinix: AddExtension got nil; give it an Extension, Mutation, Validation, Subresource, conversion.Of, Watcher or Reconciler")
 	}
 	if isNil(v) {
 		return fmt.Errorf("eirinix: AddExtension got a nil %T; give it a value", v)
@@ -226,8 +226,8 @@ func (m *ExtensionManager) add(v any) error {
 		return m.addStep(defineExtension(v))
 	case typed:
 		return m.addStep(v.define())
-	case converting:
-		return m.addConversion(v.defineConversion())
+	case seam.Converter:
+		return m.addConversion(v.Define())
 	case Watcher:
 		m.watchers = append(m.watchers, v)
 	case Reconciler:

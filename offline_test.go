@@ -22,9 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/conversion"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
-var _ = Describe("Offline", func() {
+var _ = Describe("Package offline", func() {
 	gizmo := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gizmo"}
 	gizmoRules := []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{"CREATE"},
@@ -41,11 +43,11 @@ var _ = Describe("Offline", func() {
 	It("needs neither Host nor kubeconfig, and leaves the Manager as it was", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{KubeConfig: "/does/not/exist"})
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(m, offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(offline.Validating).To(BeNil())
-		Expect(offline.Mutating.Name).To(Equal("eirini-x-mutating-hook"))
-		Expect(offline.Mutating.Webhooks).To(ConsistOf(And(
+		Expect(played.Validating).To(BeNil())
+		Expect(played.Mutating.Name).To(Equal("eirini-x-mutating-hook"))
+		Expect(played.Mutating.Webhooks).To(ConsistOf(And(
 			HaveField("ClientConfig.URL", HaveValue(HavePrefix("https://webhook.invalid:443/mutate/pods-"))),
 			HaveField("TimeoutSeconds", HaveValue(Equal(int32(5)))),
 			HaveField("Rules", ConsistOf(HaveField("Resources", []string{"pods"}))))))
@@ -58,34 +60,34 @@ var _ = Describe("Offline", func() {
 			return u, nil
 		}
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
-		Expect(m.AddExtension(eirinix.Conversion[*unstructured.Unstructured]{
+		Expect(m.AddExtension(conversion.Of[*unstructured.Unstructured]{
 			CRD: "gizmata.example.org", Version: "v2", Lossy: true,
-			Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1", same, same)},
+			Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1", same, same)},
 		})).To(Succeed())
 		typed := func(_ context.Context, u *corev1.Pod) (*corev1.Pod, error) { return u, nil }
-		Expect(m.AddExtension(eirinix.Conversion[*corev1.Pod]{
-			CRD: "podlets.example.org", Version: "v1", Spokes: []eirinix.Spoke[*corev1.Pod]{eirinix.NewSpoke("v1beta1", typed, typed)},
+		Expect(m.AddExtension(conversion.Of[*corev1.Pod]{
+			CRD: "podlets.example.org", Version: "v1", Spokes: []conversion.Spoke[*corev1.Pod]{conversion.NewSpoke("v1beta1", typed, typed)},
 		})).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
+		played, err := offline.Of(m, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(offline.Conversions).To(HaveLen(2))
-		c := offline.Conversions[0]
+		Expect(played.Conversions).To(HaveLen(2))
+		c := played.Conversions[0]
 		Expect(c.CRD).To(Equal("gizmata.example.org"))
 		Expect(c.Lossy).To(BeTrue())
 		Expect(c.Versions).To(HaveExactElements(
 			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v2", "kind": ""}},
 			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": ""}}))
-		Expect(offline.Conversions[1].Versions).To(HaveExactElements(
+		Expect(played.Conversions[1].Versions).To(HaveExactElements(
 			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1", Kind: "Pod"}},
 			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1beta1", Kind: "Pod"}}))
 
 		for _, version := range []string{"v1", "v2"} {
-			mapping, err := offline.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Gizmo"}, version)
+			mapping, err := played.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Gizmo"}, version)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(mapping.Resource.Resource).To(Equal("gizmata"))
 			Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
 		}
-		mapping, err := offline.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Pod"}, "v1beta1")
+		mapping, err := played.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Pod"}, "v1beta1")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mapping.Resource.Resource).To(Equal("podlets"), "of the name of the definition")
 
@@ -93,18 +95,18 @@ var _ = Describe("Offline", func() {
 		req := httptest.NewRequest(http.MethodPost, c.Path, strings.NewReader(review))
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		offline.Handler.ServeHTTP(w, req)
+		played.Handler.ServeHTTP(w, req)
 		Expect(w.Body.String()).To(And(ContainSubstring(`"apiVersion":"example.org/v2"`), ContainSubstring(`"Success"`)))
 	})
 
 	It("derives rules without a cluster, with scopes", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "s", WebhookNamespace: "n", OperatorFingerprint: "f"})
 		Expect(m.AddExtension(deny)).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(m, offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(offline.Mutating).To(BeNil())
-		Expect(offline.Validating.Name).To(Equal("f-validating-hook"))
-		webhook := offline.Validating.Webhooks[0]
+		Expect(played.Mutating).To(BeNil())
+		Expect(played.Validating.Name).To(Equal("f-validating-hook"))
+		webhook := played.Validating.Webhooks[0]
 		Expect(webhook.ClientConfig.Service).To(And(HaveField("Name", "s"), HaveField("Path", HaveValue(HavePrefix("/validate/clusterroles-")))))
 		Expect(webhook.Rules).To(Equal([]admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"DELETE"},
@@ -118,11 +120,11 @@ var _ = Describe("Offline", func() {
 	It("learns of kinds that the scheme does not hold by an option", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
 		Expect(m.AddExtension(addGizmos)).To(Succeed())
-		_, err := m.Offline(eirinix.OfflineOptions{})
-		Expect(err).To(MatchError(And(ContainSubstring(`step "gizmos"`), ContainSubstring("OfflineOptions.Resources"))))
-		offline, err := m.Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
+		_, err := offline.Of(m, offline.Options{})
+		Expect(err).To(MatchError(And(ContainSubstring(`step "gizmos"`), ContainSubstring("offline.Options.Resources"))))
+		played, err := offline.Of(m, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
 		Expect(err).NotTo(HaveOccurred())
-		mapping, err := offline.Mapper.RESTMapping(gizmo.GroupKind())
+		mapping, err := played.Mapper.RESTMapping(gizmo.GroupKind())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mapping.Resource.Resource).To(Equal("gizmata"))
 		Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
@@ -133,16 +135,16 @@ var _ = Describe("Offline", func() {
 		mapper.AddSpecific(gizmo, gizmo.GroupVersion().WithResource("gizmata"), gizmo.GroupVersion().WithResource("gizmo"), meta.RESTScopeRoot)
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
 		Expect(m.AddExtension(addGizmos)).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{Mapper: mapper})
+		played, err := offline.Of(m, offline.Options{Mapper: mapper})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(offline.Mapper).To(BeIdenticalTo(mapper))
+		Expect(played.Mapper).To(BeIdenticalTo(mapper))
 	})
 
 	It("forms plurals as people do", func() {
 		gateway := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gateway"}
-		offline, err := eirinix.NewManager(eirinix.ManagerOptions{}).Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gateway}}})
+		played, err := offline.Of(eirinix.NewManager(eirinix.ManagerOptions{}), offline.Options{Resources: []offline.Resource{{Kind: gateway}}})
 		Expect(err).NotTo(HaveOccurred())
-		mapping, err := offline.Mapper.RESTMapping(gateway.GroupKind())
+		mapping, err := played.Mapper.RESTMapping(gateway.GroupKind())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mapping.Resource.Resource).To(Equal("gateways"))
 	})
@@ -153,36 +155,36 @@ var _ = Describe("Offline", func() {
 		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
 			Settings: eirinix.Settings{SideEffects: "Some"}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
 		})).To(Succeed())
-		_, err := m.Offline(eirinix.OfflineOptions{})
+		_, err := offline.Of(m, offline.Options{})
 		Expect(err).To(MatchError(And(ContainSubstring("Port is -1"), ContainSubstring("AddExtension got nil"), ContainSubstring("sideEffects"))))
 	})
 
 	DescribeTable("reports the outcome of each step", func(step any, matcher OmegaMatcher) {
 		var began []string
-		var ends []eirinix.StepEnd
+		var ends []offline.StepEnd
 		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()})
 		Expect(m.AddExtension(step)).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+		played, err := offline.Of(m, offline.Options{Observe: func(ctx context.Context, step string) func(offline.StepEnd) {
 			began = append(began, step+" of "+fmt.Sprint(ctx.Value(requestKey{})))
-			return func(end eirinix.StepEnd) { ends = append(ends, end) }
+			return func(end offline.StepEnd) { ends = append(ends, end) }
 		}})
 		Expect(err).NotTo(HaveOccurred())
 		path := ""
-		if offline.Mutating != nil {
-			_, path, _ = strings.Cut(*offline.Mutating.Webhooks[0].ClientConfig.URL, ":443")
+		if played.Mutating != nil {
+			_, path, _ = strings.Cut(*played.Mutating.Webhooks[0].ClientConfig.URL, ":443")
 		} else {
-			_, path, _ = strings.Cut(*offline.Validating.Webhooks[0].ClientConfig.URL, ":443")
+			_, path, _ = strings.Cut(*played.Validating.Webhooks[0].ClientConfig.URL, ":443")
 		}
 		review := `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE",
 			"kind": {"version": "v1", "kind": "Pod"}, "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
 			"object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}}}`
 		req := httptest.NewRequestWithContext(context.WithValue(context.Background(), requestKey{}, "this request"), http.MethodPost, path, strings.NewReader(review))
 		req.Header.Set("Content-Type", "application/json")
-		offline.Handler.ServeHTTP(httptest.NewRecorder(), req)
+		played.Handler.ServeHTTP(httptest.NewRecorder(), req)
 		Expect(began).To(Equal([]string{"step of this request"}))
 		Expect(ends).To(ConsistOf(matcher))
 	},
-		Entry("a Mutation", mutating(func() error { return nil }), Equal(eirinix.StepEnd{})),
+		Entry("a Mutation", mutating(func() error { return nil }), Equal(offline.StepEnd{})),
 		Entry("a denial", mutating(func() error { return eirinix.Deny("no") }), HaveField("Err", MatchError("no"))),
 		Entry("a panic", mutating(func() error { panic("a bug") }), And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("offline_test.go")))),
 		Entry("an end of its goroutine", mutating(func() error { runtime.Goexit(); return nil }), HaveField("Err", MatchError(ContainSubstring("runtime.Goexit")))),
@@ -196,7 +198,7 @@ var _ = Describe("Offline", func() {
 
 	// Only an API server knows all plurals and scopes for certain.
 	It("knows built-in kinds as an API server does", Label("api-server"), func(ctx SpecContext) {
-		offline, err := eirinix.NewManager(eirinix.ManagerOptions{}).Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(eirinix.NewManager(eirinix.ManagerOptions{}), offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		_, lists, err := clients().Discovery().ServerGroupsAndResources()
 		Expect(err).NotTo(HaveOccurred())
@@ -210,7 +212,7 @@ var _ = Describe("Offline", func() {
 					continue
 				}
 				compared++
-				mapping, err := offline.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+				mapping, err := played.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(mapping.Resource).To(Equal(gv.WithResource(r.Name)))
 				Expect(mapping.Scope.Name() == meta.RESTScopeNameNamespace).To(Equal(r.Namespaced), "%s", kind)
@@ -226,12 +228,12 @@ var _ = Describe("Offline", func() {
 			Apply:    func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil },
 		}}
 		m := serveSteps(ctx, namespace, steps...)
-		offline, err := m.Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(m, offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		live := configuration(ctx, m)
-		Expect(live.Name).To(Equal(offline.Mutating.Name))
-		Expect(offline.Mutating.Webhooks).To(HaveLen(len(steps)))
-		for i, w := range offline.Mutating.Webhooks {
+		Expect(live.Name).To(Equal(played.Mutating.Name))
+		Expect(played.Mutating.Webhooks).To(HaveLen(len(steps)))
+		for i, w := range played.Mutating.Webhooks {
 			w.ClientConfig = live.Webhooks[i].ClientConfig // the port is picked, and certificates made, when it is served
 			Expect(w).To(Equal(live.Webhooks[i]))
 		}

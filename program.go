@@ -27,13 +27,13 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -58,7 +58,7 @@ type program struct {
 	certificates   controller.Certificates
 	modes          *modes.Modes
 	reads          *reads.Set // nil in a one-off operation
-	keys           *convert.Keys
+	keys           seam.Keys  // nil if no conversion keeps what a version cannot hold
 
 	resolved   atomic.Pointer[resolved] // the steps as they are served
 	canary     diagnose.Canary
@@ -75,7 +75,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 		return nil, err
 	}
 	namespace := m.secretNamespace()
-	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights, keys: &convert.Keys{}}
+	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
 	p.resolved.Store(&resolved{})
 	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)

@@ -27,6 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
 // Read declares objects that a step looks at: an element of Settings.Reads. The program lists and watches them, keeps
@@ -100,13 +101,7 @@ func (c *Call) Reader() client.Reader { return c.reads.get() }
 var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
 
 // reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
-type reading interface {
-	// Snapshot returns what a call sees.
-	Snapshot(ctx context.Context) (*reads.Snapshot, error)
-
-	// Waiting returns the reason why a step cannot be registered yet.
-	Waiting(step string) error
-}
+type reading = seam.Reading
 
 // stepReads serves one run of a step. All runs of a call share the Snapshot.
 type stepReads struct {
@@ -157,50 +152,6 @@ type following struct{ *reads.Set }
 // Snapshot returns the state of now.
 func (f following) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
 	return f.Set.Snapshot(ctx), nil
-}
-
-// offlineReads serves the objects of a test or a preview.
-type offlineReads struct {
-	*reads.Set
-	scheme  *runtime.Scheme
-	objects func(context.Context) ([]client.Object, error) // nil for none
-}
-
-// Waiting returns nil: without a cluster no step waits.
-func (offlineReads) Waiting(string) error { return nil }
-
-// Snapshot returns the objects as they are now.
-func (o offlineReads) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
-	if recorded, ok := reads.RecordedOf(ctx); ok {
-		return o.Recall(ctx, recorded), nil
-	}
-	if world, fails, ok := reads.World(ctx); ok {
-		return o.Fill(ctx, world, fails), nil
-	}
-	var objects []client.Object
-	if o.objects != nil {
-		var err error
-		if objects, err = o.objects(ctx); err != nil {
-			return nil, err
-		}
-	}
-	trees := make([]*unstructured.Unstructured, 0, len(objects))
-	for _, object := range objects {
-		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return nil, err
-		}
-		u := &unstructured.Unstructured{Object: tree}
-		if u.GroupVersionKind().Empty() {
-			kind, err := apiutil.GVKForObject(object, o.scheme)
-			if err != nil {
-				return nil, err
-			}
-			u.SetGroupVersionKind(kind)
-		}
-		trees = append(trees, u)
-	}
-	return o.Fill(ctx, trees, nil), nil
 }
 
 // newReads returns the Set of the steps' declarations.

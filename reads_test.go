@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -25,6 +26,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -145,14 +147,14 @@ var _ = Describe("Settings.Reads", func() {
 	)
 
 	It("write nothing to the registration", func() {
-		offline := func(reads ...Read) *admissionregistrationv1.ValidatingWebhookConfiguration {
+		registered := func(declared ...Read) []admissionregistrationv1.ValidatingWebhook {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
-			Expect(m.AddExtension(readingStep(reads...))).To(Succeed())
-			o, err := m.Offline(OfflineOptions{})
+			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
+			made, err := m.offline(seam.World{Reading: func(set *reads.Set, _ *runtime.Scheme) seam.Reading { return following{set} }})
 			Expect(err).NotTo(HaveOccurred())
-			return o.Validating
+			return made.Webhooks.Validating(made.Entries)
 		}
-		Expect(offline(Read{Object: &corev1.Secret{}})).To(Equal(offline()))
+		Expect(registered(Read{Object: &corev1.Secret{}})).To(Equal(registered()))
 	})
 
 	It("are not for a Call that a unit test makes", func() {

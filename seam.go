@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
@@ -34,7 +37,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.logr(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls, Deployment: m.deployment,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls, Deployment: m.deployment, Offline: m.offline,
 	}, nil
 }
 
@@ -122,8 +125,8 @@ func (m *ExtensionManager) stepsBeside(all resolved, asks func(string) bool, fro
 		steps = append(steps, step)
 	}
 	for _, c := range m.conversions {
-		if asks(c.crd) {
-			steps = append(steps, seam.Step{Name: c.crd, Converts: c.kind})
+		if asks(c.CRD) {
+			steps = append(steps, seam.Step{Name: c.CRD, Converts: &c})
 		}
 	}
 	return steps, nil
@@ -150,6 +153,66 @@ func (m *ExtensionManager) deployment() (seam.Deployment, error) {
 	var err error
 	d.Rights.Reads, err = o.readRights(s.steps, d.Mapper)
 	return d, err
+}
+
+// offline is seam.Program.Offline.
+func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) {
+	s := m.given()
+	if err := s.validate(false, nil); err != nil {
+		return made, err
+	}
+	r := newResolver(s.options, resources.Cluster{Mapper: w.Mapper})
+	if w.Mapper == nil {
+		r.cluster.Mapper = s.offlineMapper(r.scheme, w.Resources)
+	}
+	if w.Modes != nil && s.options.ModesConfigMap != "" {
+		r.modes = s.newModes(w.Modes.Namespace, logr.Discard())
+		r.modes.Labels = w.Labels
+		r.modes.Set(w.Modes)
+		if _, problems := r.modes.Describe(); len(problems) > 0 {
+			return made, fmt.Errorf("eirinix: ConfigMap %s of ManagerOptions.ModesConfigMap: %s", r.modes.ConfigMap, strings.Join(problems, "; "))
+		}
+	}
+	all, err := r.all(s.steps)
+	if err == nil && len(all.waiting) > 0 {
+		w := all.waiting[0]
+		err = fmt.Errorf("eirinix: step %q: %w; without a cluster, name the kind in offline.Options.Resources", w.name, w.why)
+	}
+	if err != nil {
+		return made, err
+	}
+	declared, err := r.newReads(s.steps, logr.Discard(), nil)
+	if err != nil {
+		return made, err
+	}
+	if made.Chains, err = m.chains(all, nil, r.modes, w.Reading(declared, r.scheme)); err != nil {
+		return made, prefixed(err)
+	}
+	made.Entries, made.Webhooks, made.Conversions = all.entries, s.options.offlineWebhooks(), s.conversions
+	made.Scheme, made.Mapper = r.scheme, r.cluster.Mapper
+	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapped
+	return made, nil
+}
+
+// offlineHost replaces a missing Host in the URLs of webhooks. It cannot be resolved.
+const offlineHost = "webhook.invalid"
+
+// offlineWebhooks returns the options of the configurations. A Host is not required.
+func (o ManagerOptions) offlineWebhooks() webhookconf.Options {
+	options := o.webhookOptions(o.port())
+	if !o.serviceMode() {
+		options.Target.Host = cmp.Or(options.Target.Host, offlineHost)
+	}
+	return options
+}
+
+// offlineMapper returns a RESTMapper of the kinds of the scheme, of those that are given, and of the conversions. It
+// needs no cluster.
+func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
+	for _, c := range s.conversions {
+		given = append(given, c.Resources(given, scheme)...)
+	}
+	return resources.NewMapper(scheme, given)
 }
 
 // offlineSteps is seam.Deployment.Steps.

@@ -30,6 +30,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -146,7 +147,7 @@ type resolved struct {
 	unread, unserved []resolvedStep
 
 	declared    []webhookconf.Step // steps and unread, in order
-	conversions []conversionOf
+	conversions []seam.Conversion
 }
 
 // resolvedStep is a definition with its registration.
@@ -241,7 +242,7 @@ func (m *ExtensionManager) registration(steps resolved, options webhookconf.Opti
 	if len(s.steps) > 0 {
 		made.Canary = new(m.newCanary().Entry())
 	}
-	made.Conversions = list.Of(steps.conversions, conversionOf.entry)
+	made.Conversions = list.Of(steps.conversions, conversionEntry)
 	made.Version = webhookconf.Digest(made.Desired(nil, nil))
 	made.Steps = steps.declared
 	made.Unserved = list.Of(steps.unserved, func(s resolvedStep) webhookconf.Step { return s.registered })

@@ -25,7 +25,6 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/audit/reports"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -247,7 +246,7 @@ func registered(ctx context.Context, r seam.Resolved, s audit.Step) audit.Step {
 	if err != nil {
 		return audit.Step{Name: s.Name, Waits: fmt.Errorf("its CustomResourceDefinition cannot be read: %w", err)}
 	}
-	versions := list.Of(s.Converts.Versions, func(v convert.Version) string { return v.Name })
+	versions := list.Of(s.Converts.Versions, func(o runtime.Object) string { return o.GetObjectKind().GroupVersionKind().Version })
 	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range all {
 		v, _ := v.(map[string]any)

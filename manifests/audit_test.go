@@ -3,6 +3,8 @@ package manifests
 import (
 	"context"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
@@ -70,7 +72,7 @@ var _ = Describe("The manifests of a program that audits", func() {
 	same := func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return o, nil
 	}
-	converted := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1", same, same)}}
+	converted := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1beta1", same, same)}}
 
 	It("have a CronJob with an account and arguments of its own", func() {
 		objects := manifestsOf(daily(), validatePods())

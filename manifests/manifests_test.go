@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
@@ -84,8 +86,8 @@ var _ = Describe("Manifests of a program with a Conversion", func() {
 			return u, nil
 		}
 		verbsOn := func(named string) (all []string) {
-			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, eirinix.Conversion[*unstructured.Unstructured]{
-				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v2", same, same)},
+			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, conversion.Of[*unstructured.Unstructured]{
+				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v2", same, same)},
 			})) {
 				for _, r := range role.Rules {
 					if slices.Contains(r.Resources, "secrets") && slices.Contains(r.ResourceNames, named) {

@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // cluster is the simulated cluster: an API that holds the input, and its admission.
@@ -61,7 +62,7 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	}
 	resources := o.Resources
 	for _, r := range in.resources(scheme.Recognizes) {
-		if !slices.ContainsFunc(resources, func(given eirinix.OfflineResource) bool { return given.Kind == r.Kind }) {
+		if !slices.ContainsFunc(resources, func(given offline.Resource) bool { return given.Kind == r.Kind }) {
 			resources = append(resources, r)
 		}
 	}
@@ -74,11 +75,11 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	if err != nil {
 		return nil, err
 	}
-	offlineOptions := eirinix.OfflineOptions{Resources: resources, Objects: c.existing, Modes: modes, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+	offlineOptions := offline.Options{Resources: resources, Objects: c.existing, Modes: modes, Observe: func(ctx context.Context, step string) func(offline.StepEnd) {
 		ended := apiserver.Observe(ctx, step)
-		return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
+		return func(end offline.StepEnd) { ended(apiserver.StepEnd(end)) }
 	}}
-	offline, err := m.Offline(offlineOptions)
+	played, err := offline.Of(m, offlineOptions)
 	if meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("%w: give CustomResourceDefinitions with -f or -with, or have the program name its kinds in preview.Options.Resources", err)
 	}
@@ -86,12 +87,12 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		return nil, err
 	}
 	c.server = &apiserver.Server{
-		Scheme: offline.Scheme, Namespace: cmp.Or(f.namespace, options.Namespace), Namespaces: in.namespaces(),
+		Scheme: played.Scheme, Namespace: cmp.Or(f.namespace, options.Namespace), Namespaces: in.namespaces(),
 	}
-	if c.reads, err = declaredBy(offline); err != nil {
+	if c.reads, err = declaredBy(played); err != nil {
 		return nil, err
 	}
-	if c.api, err = fakeapi.New(offline.Scheme, offline.Mapper, o.Objects...); err != nil {
+	if c.api, err = fakeapi.New(played.Scheme, played.Mapper, o.Objects...); err != nil {
 		return nil, err
 	}
 	options.RestConfig, options.KubeConfig, options.KubeManager = c.api.RestConfig(), "", nil
@@ -101,9 +102,9 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		return nil, errors.Join(errors.New("the Manager is already running; use a Manager that has not been started"), err)
 	}
 	program := apiserver.Program{
-		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
+		Handler: played.Handler, Mutating: played.Mutating, Validating: played.Validating, Mapper: played.Mapper,
 	}
-	for _, conversion := range offline.Conversions {
+	for _, conversion := range played.Conversions {
 		program.Conversions = append(program.Conversions, apiserver.Conversion(conversion))
 	}
 	if err := c.server.Add(program); err != nil {

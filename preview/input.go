@@ -21,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // manifest is one object of the input.
@@ -219,10 +220,10 @@ var definition = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomRe
 
 // resources returns the kinds of the input that the scheme does not know. They are as CustomResourceDefinitions among
 // the input define them, or else have the regular plural.
-func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.OfflineResource {
-	var all []eirinix.OfflineResource
-	add := func(r eirinix.OfflineResource) {
-		if !slices.ContainsFunc(all, func(a eirinix.OfflineResource) bool { return a.Kind == r.Kind }) {
+func (in *input) resources(known func(schema.GroupVersionKind) bool) []offline.Resource {
+	var all []offline.Resource
+	add := func(r offline.Resource) {
+		if !slices.ContainsFunc(all, func(a offline.Resource) bool { return a.Kind == r.Kind }) {
 			all = append(all, r)
 		}
 	}
@@ -236,25 +237,25 @@ func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.O
 	}
 	for _, m := range read {
 		if !known(m.document.Kind) {
-			add(eirinix.OfflineResource{Kind: m.document.Kind, ClusterScoped: m.document.Kind.GroupKind() == definition})
+			add(offline.Resource{Kind: m.document.Kind, ClusterScoped: m.document.Kind.GroupKind() == definition})
 		}
 	}
 	return all
 }
 
 // definedBy returns the versions of the kind that a CustomResourceDefinition defines.
-func definedBy(crd *unstructured.Unstructured) []eirinix.OfflineResource {
+func definedBy(crd *unstructured.Unstructured) []offline.Resource {
 	text := func(path ...string) string {
 		s, _, _ := unstructured.NestedString(crd.Object, path...)
 		return s
 	}
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	var all []eirinix.OfflineResource
+	var all []offline.Resource
 	for _, v := range versions {
 		version, _ := v.(map[string]any)
 		name, _, _ := unstructured.NestedString(version, "name")
 		if kind := text("spec", "names", "kind"); kind != "" && name != "" {
-			all = append(all, eirinix.OfflineResource{
+			all = append(all, offline.Resource{
 				Kind:     schema.GroupVersionKind{Group: text("spec", "group"), Version: name, Kind: kind},
 				Resource: text("spec", "names", "plural"), ClusterScoped: text("spec", "scope") == "Cluster",
 			})

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+	"code.cloudfoundry.org/eirinix/offline"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -78,7 +81,7 @@ var _ = Describe("Manifests", func() {
 
 		err := preview.Command(GinkgoT().Context(), program(touch), []string{"-"}, func(o *preview.Options) {
 			o.Stdin, o.Stdout = strings.NewReader(pod), GinkgoWriter
-			o.Resources = []eirinix.OfflineResource{{Kind: schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Goose"}, Resource: "geese"}}
+			o.Resources = []offline.Resource{{Kind: schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Goose"}, Resource: "geese"}}
 		})
 		Expect(err).NotTo(HaveOccurred())
 	})
@@ -117,8 +120,8 @@ var _ = Describe("Manifests of another version", func() {
 				return u, nil
 			}
 		}
-		shops := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
-			eirinix.NewSpoke("v1", rename("keeper", "owner"), rename("owner", "keeper")),
+		shops := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{
+			conversion.NewSpoke("v1", rename("keeper", "owner"), rename("owner", "keeper")),
 		}}
 		greet := eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "greet", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{

@@ -24,13 +24,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // Options configures Command. The zero value is right for extensions of built-in kinds in a command-line program.
 type Options struct {
 	// Resources lists custom resources that are cluster-scoped or have an irregular plural, if the manifests do not
 	// contain their CustomResourceDefinitions.
-	Resources []eirinix.OfflineResource
+	Resources []offline.Resource
 
 	// Objects are the objects in the cluster, in addition to the manifests and those of -with, for extensions that use
 	// the Manager's clients or Settings.Reads.

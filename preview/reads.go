@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // existing returns the objects in the cluster.
@@ -39,11 +39,11 @@ type emptyRead struct {
 	Read string `json:"read"` // as it stands in the program
 }
 
-func declaredBy(offline *eirinix.Offline) (map[string][]*declared, error) {
+func declaredBy(played *offline.Program) (map[string][]*declared, error) {
 	all := map[string][]*declared{}
-	for step, of := range offline.Reads {
+	for step, of := range played.Reads {
 		for _, r := range of {
-			kind, err := apiutil.GVKForObject(r.Object, offline.Scheme)
+			kind, err := apiutil.GVKForObject(r.Object, played.Scheme)
 			if err != nil {
 				return nil, fmt.Errorf("step %s: %w", step, err)
 			}

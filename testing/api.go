@@ -17,13 +17,14 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // APIOptions configures an API. The zero value is an empty cluster with the built-in kinds.
 type APIOptions struct {
-	Scheme    *runtime.Scheme           // default client-go's
-	Resources []eirinix.OfflineResource // custom resources, as in HarnessOptions
-	Objects   []client.Object           // initial contents: Go objects of the scheme, or unstructured objects
+	Scheme    *runtime.Scheme    // default client-go's
+	Resources []offline.Resource // custom resources, as in HarnessOptions
+	Objects   []client.Object    // initial contents: Go objects of the scheme, or unstructured objects
 }
 
 // API is a Kubernetes API in memory, for handlers that use a client. It starts with the given objects and accepts
@@ -74,11 +75,11 @@ func newAPI(o APIOptions) (*API, error) {
 		o.Scheme = clientgoscheme.Scheme
 	}
 	m := eirinix.NewManager(eirinix.ManagerOptions{Scheme: o.Scheme, Logger: zap.NewNop().Sugar()})
-	offline, err := m.Offline(eirinix.OfflineOptions{Resources: o.Resources})
+	played, err := offline.Of(m, offline.Options{Resources: o.Resources})
 	if err != nil {
 		return nil, err
 	}
-	objects, err := fakeapi.New(o.Scheme, offline.Mapper, o.Objects...)
+	objects, err := fakeapi.New(o.Scheme, played.Mapper, o.Objects...)
 	if err != nil {
 		return nil, inAPIOptions.addTo(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -27,7 +28,7 @@ var _ = Describe("The API in memory", func() {
 	)
 	BeforeEach(func() {
 		api = eirinixtest.NewAPI(GinkgoTB(), func(o *eirinixtest.APIOptions) {
-			o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}}
+			o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
 			o.Objects = []client.Object{
 				inNamespace("apps", configMap("settings", map[string]string{"a": "1"})),
 				inNamespace("apps", configMap("other", nil)),

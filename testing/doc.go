@@ -14,7 +14,7 @@
 // BeAllowed, BeDenied, HavePatched, HaveChanged and others are gomega matchers for results. CheckIdempotent,
 // CheckLossless, CheckDeterministic, CheckDeadline, CheckDryRun, CheckRaceFree, CheckTotal and CheckReads each test a
 // property that is hard to test by hand. CheckProperties runs all of them. Golden sends the YAML files of a folder and compares
-// the results with checked-in golden files. For an eirinix.Conversion, CheckRoundTrip converts random objects there and
+// the results with checked-in golden files. For a conversion.Of, CheckRoundTrip converts random objects there and
 // back, and GoldenConversions compares converted objects with golden files. API is an in-memory Kubernetes API for a
 // handler's client; it records every request. EiriniX's Catalog still provides managers for tests that call Handle
 // themselves.

@@ -17,6 +17,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // HarnessOptions configures a Harness. The zero value is right for extensions of built-in kinds.
@@ -28,7 +29,7 @@ type HarnessOptions struct {
 
 	// Resources lists custom resources that are cluster-scoped, have an irregular plural, or are unknown to the
 	// scheme.
-	Resources []eirinix.OfflineResource
+	Resources []offline.Resource
 
 	// Namespaces maps the names of namespaces to their labels. Every namespace exists and has the label
 	// kubernetes.io/metadata.name, which an API server sets.
@@ -170,31 +171,31 @@ func (h *Harness) add(m *eirinix.ExtensionManager) error {
 	if connected := apiOf(o); connected != nil {
 		p.objects = connected
 	}
-	offline, err := m.Offline(eirinix.OfflineOptions{Resources: h.opts.Resources, Observe: observeStep, Objects: p.existing})
+	played, err := offline.Of(m, offline.Options{Resources: h.opts.Resources, Observe: observeStep, Objects: p.existing})
 	if err != nil {
 		return err
 	}
-	p.scheme, p.reads = offline.Scheme, offline.Reads
+	p.scheme, p.reads = played.Scheme, played.Reads
 	if err := p.checkFields(); err != nil {
 		return err
 	}
 	h.programs = append(h.programs, p)
-	if h.server.Scheme == nil && offline.Scheme != clientgoscheme.Scheme {
-		h.server.Scheme = offline.Scheme
+	if h.server.Scheme == nil && played.Scheme != clientgoscheme.Scheme {
+		h.server.Scheme = played.Scheme
 	}
 	added := apiserver.Program{
-		Handler: p.inWorld(offline.Handler), Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
+		Handler: p.inWorld(played.Handler), Mutating: played.Mutating, Validating: played.Validating, Mapper: played.Mapper,
 	}
-	for _, c := range offline.Conversions {
-		h.conversions = append(h.conversions, conversion{apiserver.Conversion(c), offline.Handler})
+	for _, c := range played.Conversions {
+		h.conversions = append(h.conversions, conversion{apiserver.Conversion(c), played.Handler})
 		added.Conversions = append(added.Conversions, apiserver.Conversion(c))
 	}
 	return h.server.Add(added)
 }
 
-func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
+func observeStep(ctx context.Context, step string) func(offline.StepEnd) {
 	ended := apiserver.Observe(ctx, step)
-	return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
+	return func(end offline.StepEnd) { ended(apiserver.StepEnd(end)) }
 }
 
 // apiOf returns the API in memory that a Manager is connected to, or nil.

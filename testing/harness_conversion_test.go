@@ -6,6 +6,9 @@ import (
 	"errors"
 	"sync"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+	"code.cloudfoundry.org/eirinix/offline"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +28,7 @@ var _ = Describe("The Harness with a Conversion", func() {
 	}
 	named := func(scope bool) func(*eirinixtest.HarnessOptions) {
 		return func(o *eirinixtest.HarnessOptions) {
-			o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v2").GroupVersion().WithKind("Disk"), Resource: "disks", ClusterScoped: scope}}
+			o.Resources = []offline.Resource{{Kind: gadgetKind("v2").GroupVersion().WithKind("Disk"), Resource: "disks", ClusterScoped: scope}}
 		}
 	}
 	stepOf := func(version string, apply func(*unstructured.Unstructured) error) eirinix.Mutation[*unstructured.Unstructured] {
@@ -84,7 +87,7 @@ var _ = Describe("The Harness with a Conversion", func() {
 		class := ""
 		parts := []any{lossy.conversion(), func(o *eirinixtest.HarnessOptions) {
 			for _, version := range []string{"v1", "v2"} { // for the programs without the conversion
-				o.Resources = append(o.Resources, eirinix.OfflineResource{Kind: gadgetKind(version).GroupVersion().WithKind("Disk"), Resource: "disks"})
+				o.Resources = append(o.Resources, offline.Resource{Kind: gadgetKind(version).GroupVersion().WithKind("Disk"), Resource: "disks"})
 			}
 		}}
 		for name, step := range map[string]eirinix.Mutation[*unstructured.Unstructured]{
@@ -171,8 +174,8 @@ var _ = Describe("The Harness with a Conversion", func() {
 		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			return u, nil
 		}
-		c := eirinix.Conversion[*unstructured.Unstructured]{
-			CRD: "disks.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1", same, same)},
+		c := conversion.Of[*unstructured.Unstructured]{
+			CRD: "disks.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1", same, same)},
 		}
 		result := eirinixtest.NewHarness(GinkgoTB(), c, grow(0), named(true)).Create(older)
 		Expect(result).To(eirinixtest.HaveRun("grow"))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -55,7 +56,7 @@ var _ = Describe("The Harness with a custom resource", func() {
 	})
 	options := func(o *eirinixtest.HarnessOptions) {
 		o.Manager.Scheme = scheme
-		o.Resources = []eirinix.OfflineResource{{Kind: widgetKind, Resource: "widgetry", ClusterScoped: true}}
+		o.Resources = []offline.Resource{{Kind: widgetKind, Resource: "widgetry", ClusterScoped: true}}
 	}
 	painter := func(change func(*widget) error) any {
 		return eirinix.Mutation[*widget]{ID: "painter", Apply: func(_ context.Context, _ *eirinix.Call, w *widget) error { return change(w) }}
@@ -110,7 +111,7 @@ var _ = Describe("The Harness with a custom resource", func() {
 					_ = u.Object["spec"].(map[string]any)["size"].(int64)
 					return nil
 				},
-			}, func(o *eirinixtest.HarnessOptions) { o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}} })
+			}, func(o *eirinixtest.HarnessOptions) { o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}} })
 			h.CheckTotal(gadget("v1", "g"))
 		})
 		Expect(failure).To(And(ContainSubstring("not total"), ContainSubstring("a part left out"), Not(ContainSubstring("size"))))
@@ -125,7 +126,7 @@ var _ = Describe("The Harness with a custom resource", func() {
 					u.Object["spec"] = map[string]any{"size": size}
 					return nil
 				},
-			}, func(o *eirinixtest.HarnessOptions) { o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}} })
+			}, func(o *eirinixtest.HarnessOptions) { o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}} })
 			h.CheckLossless(gadget("v1", "g"))
 		})
 		Expect(failure).To(ContainSubstring("spec.fieldThatGoTypesDoNotKnow"))

@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -99,7 +100,7 @@ var _ = Describe("The objects of a Harness", func() {
 			return err
 		}, configMaps, gadgets, secrets), having(limit("3"), gadget("v1", "g"), labelled("app", "web", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "apps"}})),
 			func(o *eirinixtest.HarnessOptions) {
-				o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}}
+				o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
 			})
 		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("typed default/limits, untyped default/g of size 3, metadata apps/s with web"))
 	})
@@ -169,7 +170,7 @@ var _ = Describe("The objects of a Harness", func() {
 			}
 			return err
 		}), having(limit("3"), mine), func(o *eirinixtest.HarnessOptions) {
-			o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}}
+			o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
 		})
 		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("limit 3"))
 		Expect(mine).To(Equal(gadget("v1", "g")))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -93,7 +94,7 @@ var _ = Describe("The Harness", func() {
 		Entry("a condition that does not compile", `.eirinix.cloudfoundry.org": correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed`,
 			judging(eirinix.Settings{Conditions: conditions("object.")}, deny)),
 		Entry("one of a step with a webhook of its own, by its name", `webhook "judge.`, judging(eirinix.Settings{Isolated: true, Conditions: conditions("object.")}, deny)),
-		Entry("an unknown resource", "OfflineOptions.Resources", eirinix.Mutation[*unstructured.Unstructured]{
+		Entry("an unknown resource", "offline.Options.Resources", eirinix.Mutation[*unstructured.Unstructured]{
 			Settings: eirinix.Settings{Rules: rulesFor("example.org", "v1", "gizmos")},
 			Apply:    func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 		}),
@@ -320,9 +321,9 @@ var _ = Describe("The Harness", func() {
 			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), AllowClusterCritical: true},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
 		})
-		offline, err := h.Manager().Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(h.Manager(), offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(h.Create(offline.Validating)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
+		Expect(h.Create(played.Validating)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
 		Expect(h.Create(configMap("a", nil))).To(eirinixtest.BeDenied())
 	})
 

@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -103,7 +104,7 @@ func (w *bothWorlds) start(ctx context.Context) {
 	}
 	w.harness = eirinixtest.NewHarness(GinkgoTB(), w.manager, w.rival, func(o *eirinixtest.HarnessOptions) {
 		for _, version := range []string{"v1", "v2"} {
-			o.Resources = append(o.Resources, eirinix.OfflineResource{Kind: gadgetKind(version)})
+			o.Resources = append(o.Resources, offline.Resource{Kind: gadgetKind(version)})
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -42,7 +43,7 @@ var _ = Describe("CheckReads", func() {
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}},
 	)
 	gadgets := func(o *eirinixtest.HarnessOptions) {
-		o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v1")}}
+		o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
 	}
 	secrets := eirinix.Read{Object: metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))}
 	check := func(t eirinixtest.TB, parts ...any) {

@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -75,9 +76,9 @@ var _ = Describe("A recorded call whose steps read", func() {
 		GinkgoHelper()
 		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "default", OperatorFingerprint: "x", Logger: zap.NewNop().Sugar()})
 		Expect(m.AddExtension(landlord("hosts"))).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(m, offline.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		to, err := url.Parse(*offline.Validating.Webhooks[0].ClientConfig.URL)
+		to, err := url.Parse(*played.Validating.Webhooks[0].ClientConfig.URL)
 		Expect(err).NotTo(HaveOccurred())
 		var world []*unstructured.Unstructured
 		for _, o := range objects {
@@ -95,7 +96,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 			Expect(err).NotTo(HaveOccurred())
 			r := httptest.NewRequest(http.MethodPost, to.Path+"?timeout=10s", strings.NewReader(string(review)))
 			r.Header.Set("Content-Type", "application/json")
-			offline.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(reads.WithWorld(ctx, world, fails)))
+			played.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(reads.WithWorld(ctx, world, fails)))
 		}
 		Expect(stop(ctx)).To(Succeed())
 		return dir

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"sync"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -14,7 +16,6 @@ import (
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
-	"code.cloudfoundry.org/eirinix"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -283,8 +284,8 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			}
 			return u, nil
 		}
-		shops := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
-			eirinix.NewSpoke("v1", same, same),
+		shops := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{
+			conversion.NewSpoke("v1", same, same),
 		}}
 		schema := `{type: object, required: [spec], properties: {spec: {type: object, required: [size, name, rank, grade], properties: {
 			rank: {type: integer, minimum: 5, maximum: 6, exclusiveMaximum: true}, grade: {type: string, allOf: [{enum: [p, q]}, {enum: [q]}]},

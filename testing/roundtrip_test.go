@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
 
-	"code.cloudfoundry.org/eirinix"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -61,9 +62,9 @@ type disks struct {
 }
 
 // conversion returns a conversion that loses nothing but the history, if the spec changes nothing.
-func (d disks) conversion() eirinix.Conversion[*Disk] {
-	return eirinix.Conversion[*Disk]{CRD: "disks.example.org", Version: "v2", Lossy: d.lossy, Spokes: []eirinix.Spoke[*Disk]{
-		eirinix.NewSpoke("v1",
+func (d disks) conversion() conversion.Of[*Disk] {
+	return conversion.Of[*Disk]{CRD: "disks.example.org", Version: "v2", Lossy: d.lossy, Spokes: []conversion.Spoke[*Disk]{
+		conversion.NewSpoke("v1",
 			func(_ context.Context, from *OldDisk) (*Disk, error) {
 				to := &Disk{ObjectMeta: from.ObjectMeta, Spec: DiskSpec{Gibibytes: from.Gibibytes, Class: from.Class, Limits: from.Limits, Mounts: from.Mounts}}
 				if d.up != nil {
@@ -258,8 +259,8 @@ var _ = Describe("CheckRoundTrip", func() {
 					return u, nil
 				}
 			}
-			return eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
-				eirinix.NewSpoke("v1", f(to), f(from)),
+			return conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{
+				conversion.NewSpoke("v1", f(to), f(from)),
 			}}
 		}
 		rename := func(from, to string) func(map[string]any) {

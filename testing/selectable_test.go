@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 func TestFieldsThatAReadCanSelectByAreThoseOfAnAPIServer(t *testing.T) {
@@ -50,9 +51,9 @@ func TestAHarnessRefusesAReadThatNoAPIServerWouldAnswer(t *testing.T) {
 			ID: "looks", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Pod{}, Fields: fields.OneTermEqualSelector(field, "x")}}},
 			Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil },
 		})).To(Succeed())
-		offline, err := m.Offline(eirinix.OfflineOptions{})
+		played, err := offline.Of(m, offline.Options{})
 		g.Expect(err).NotTo(HaveOccurred())
-		err = (&program{scheme: offline.Scheme, reads: offline.Reads}).checkFields()
+		err = (&program{scheme: played.Scheme, reads: played.Reads}).checkFields()
 		if !refused {
 			g.Expect(err).NotTo(HaveOccurred(), field)
 			continue

@@ -29,7 +29,7 @@ var spine = strings.Fields(`. internal/seam internal/chain internal/admit intern
 	internal/cluster internal/rights internal/resources internal/wait internal/lograte internal/stepname internal/slogcore`)
 
 // wings are the packages beside the root that only some programs import.
-var wings = []string{"audit", "conversion", "manifests", "recording"}
+var wings = []string{"audit", "conversion", "manifests", "offline", "recording"}
 
 // ofEiriniX is the number of options that EiriniX has.
 const ofEiriniX = 15

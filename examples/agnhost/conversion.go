@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"code.cloudfoundry.org/eirinix/conversion"
 
-	"code.cloudfoundry.org/eirinix"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // addresses is the name of a definition. A conversion takes all kinds of its group, and each test defines another one.
@@ -53,16 +53,16 @@ func parted(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unst
 
 // converting returns a handler with the path of the original, in front of the library's.
 func converting() (http.Handler, error) {
-	offline, err := play(eirinix.Conversion[*unstructured.Unstructured]{
+	played, err := play(conversion.Of[*unstructured.Unstructured]{
 		CRD: addresses, Version: "v1",
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v2", joined, parted)},
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v2", joined, parted)},
 	})
 	if err != nil {
 		return nil, err
 	}
 	mux := newMux()
 	mux.HandleFunc("/crdconvert", func(w http.ResponseWriter, r *http.Request) {
-		move(w, r, url.URL{Path: "/convert/" + addresses, RawQuery: r.URL.RawQuery}, offline.Handler)
+		move(w, r, url.URL{Path: "/convert/" + addresses, RawQuery: r.URL.RawQuery}, played.Handler)
 	})
 	return mux, nil
 }

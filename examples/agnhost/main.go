@@ -18,7 +18,7 @@ const (
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) > 1 && (os.Args[1] == webhook || os.Args[1] == conversion) {
+	if len(os.Args) > 1 && (os.Args[1] == webhook || os.Args[1] == convertWebhook) {
 		if err := serve(os.Args[1], os.Args[2:]); err != nil {
 			log.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/offline"
 )
 
 // late is the endpoint that is slower than a webhook's timeout.
@@ -36,8 +37,8 @@ const (
 
 // The subcommands of the image.
 const (
-	webhook    = "webhook"
-	conversion = "crd-conversion-webhook"
+	webhook        = "webhook"
+	convertWebhook = "crd-conversion-webhook"
 )
 
 // serve serves until SIGINT or SIGTERM. args are those of agnhost after the subcommand.
@@ -55,7 +56,7 @@ func serve(subcommand string, args []string) error {
 
 	var handler http.Handler
 	var err error
-	if subcommand == conversion {
+	if subcommand == convertWebhook {
 		handler, err = converting()
 	} else {
 		handler, err = original(endpoints{sidecarImage: *sidecar, othersRegister: true})
@@ -77,26 +78,26 @@ func serve(subcommand string, args []string) error {
 
 // original returns a handler with the paths of the original, in front of the library's.
 func original(e endpoints) (http.Handler, error) {
-	offline, err := play(e.steps()...)
+	played, err := play(e.steps()...)
 	if err != nil {
 		return nil, err
 	}
 	mux := newMux()
 	serves := func(name string, config admissionregistrationv1.WebhookClientConfig) {
 		step, _, _ := strings.Cut(name, ".")
-		mux.Handle(pathOf(step), at(config, step, offline.Handler))
+		mux.Handle(pathOf(step), at(config, step, played.Handler))
 	}
-	for _, w := range offline.Mutating.Webhooks {
+	for _, w := range played.Mutating.Webhooks {
 		serves(w.Name, w.ClientConfig)
 	}
-	for _, w := range offline.Validating.Webhooks {
+	for _, w := range played.Validating.Webhooks {
 		serves(w.Name, w.ClientConfig)
 	}
 	return mux, nil
 }
 
 // play returns what a Manager with these steps serves. Its log is also that of the certificate's files.
-func play(steps ...any) (*eirinix.Offline, error) {
+func play(steps ...any) (*offline.Program, error) {
 	m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "agnhost-example"})
 	for _, step := range steps {
 		if err := m.AddExtension(step); err != nil {
@@ -104,7 +105,7 @@ func play(steps ...any) (*eirinix.Offline, error) {
 		}
 	}
 	logf.SetLogger(zapr.NewLogger(m.GetLogger().Desugar()))
-	return m.Offline(eirinix.OfflineOptions{})
+	return offline.Of(m, offline.Options{})
 }
 
 // newMux returns a mux with the path that readiness probes call.

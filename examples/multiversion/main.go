@@ -5,17 +5,19 @@ package main
 import (
 	"log"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/cli"
 	v1 "code.cloudfoundry.org/eirinix/examples/multiversion/api/v1"
 	"code.cloudfoundry.org/eirinix/examples/multiversion/api/v1beta1"
 )
 
-var cronJobs = eirinix.Conversion[*v1.CronJob]{
+var cronJobs = conversion.Of[*v1.CronJob]{
 	CRD:     "cronjobs.batch.example.com",
 	Version: "v1",
-	Spokes: []eirinix.Spoke[*v1.CronJob]{
-		eirinix.NewSpoke("v1beta1", v1beta1.ToV1, v1beta1.FromV1),
+	Spokes: []conversion.Spoke[*v1.CronJob]{
+		conversion.NewSpoke("v1beta1", v1beta1.ToV1, v1beta1.FromV1),
 	},
 }
 

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
@@ -33,11 +32,20 @@ type Conversion struct {
 	Name string // of the CustomResourceDefinition
 
 	// Answer answers a review, which it must not use after it has returned. For a request that is no review, or that
-	// another replica answers, the error is a *convert.Refusal. Any other error is answered with 500. It calls room before
-	// it decodes an object.
-	Answer func(ctx context.Context, review []byte, room convert.Room) (answer []byte, err error)
+	// another replica answers, the error is a Refusal. Any other error is answered with 500. It calls room before it decodes
+	// an object.
+	Answer func(ctx context.Context, review []byte, room Room) (answer []byte, err error)
 
 	left *chain.LeftBehind
+}
+
+// A Room takes memory for one object, and waits for it until the context ends. release gives it back.
+type Room = func(ctx context.Context, bytes int64) (release func(), err error)
+
+// A Refusal is an error that chooses the status of the HTTP response.
+type Refusal interface {
+	error
+	HTTPStatus() int
 }
 
 // Convert serves these conversions and no others, by path. Calls in flight finish with the one that they began with.
@@ -94,7 +102,7 @@ type conversionRun struct {
 	left func() // counts the end of a run that was left behind; nil for others
 }
 
-// room is the convert.Room of a run. An object that takes no more than decode.Free is not counted.
+// room is the Room of a run. An object that takes no more than decode.Free is not counted.
 func (c *conversionRun) room(ctx context.Context, bytes int64) (release func(), err error) {
 	need := min(bytes, convertedObjects)
 	if bytes <= decode.Free {

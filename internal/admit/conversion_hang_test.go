@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
@@ -69,7 +68,7 @@ func converting(t *testing.T, object int64, until chan struct{}) (*Handler, chan
 	h := &Handler{MaxBytes: 1 << 20, Log: funcr.New(func(_, args string) { logs <- args }, funcr.Options{})}
 	h.prepare()
 	t.Cleanup(h.Stop)
-	h.Convert(map[string]Conversion{shops: {Name: "shops.example.com", Answer: func(ctx context.Context, _ []byte, room convert.Room) ([]byte, error) {
+	h.Convert(map[string]Conversion{shops: {Name: "shops.example.com", Answer: func(ctx context.Context, _ []byte, room Room) ([]byte, error) {
 		release, err := room(ctx, object)
 		if err != nil {
 			return nil, err

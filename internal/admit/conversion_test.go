@@ -23,7 +23,7 @@ var _ = Describe("A conversion", func() {
 	)
 	// answers makes f the conversion.
 	answers := func(f func(context.Context, []byte) ([]byte, error)) {
-		h.Convert(map[string]admit.Conversion{path: {Name: "shops.example.com", Answer: func(ctx context.Context, review []byte, _ convert.Room) ([]byte, error) {
+		h.Convert(map[string]admit.Conversion{path: {Name: "shops.example.com", Answer: func(ctx context.Context, review []byte, _ admit.Room) ([]byte, error) {
 			reviews <- string(review)
 			return f(ctx, review)
 		}}})

@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
@@ -201,8 +200,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, 
 	status := http.StatusInternalServerError
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
-	} else if refused, ok := errors.AsType[*convert.Refusal](err); ok {
-		if status = refused.Status; status == http.StatusServiceUnavailable {
+	} else if refused, ok := errors.AsType[Refusal](err); ok {
+		if status = refused.HTTPStatus(); status == http.StatusServiceUnavailable {
 			w.Header().Set("Connection", "close") // so that the next attempt chooses a replica anew
 		}
 	}

@@ -25,7 +25,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
 const (
@@ -273,7 +272,7 @@ var _ = Describe("The spans of a call", func() {
 
 	It("show a conversion", func() {
 		serve(chain.Config{})
-		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte, _ convert.Room) ([]byte, error) {
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte, _ admit.Room) ([]byte, error) {
 			return nil, errors.New("at " + trace.SpanContextFromContext(ctx).SpanID().String())
 		}}})
 		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusInternalServerError))
@@ -282,7 +281,7 @@ var _ = Describe("The spans of a call", func() {
 		Expect(call.text).To(Equal("at " + call.at.SpanID().String()))
 		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(500)))
 
-		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte, convert.Room) ([]byte, error) {
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte, admit.Room) ([]byte, error) {
 			return []byte("{}"), nil
 		}}})
 		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusOK))

@@ -26,7 +26,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
-// Conversion is the conversion webhook of a CustomResourceDefinition. It has the fields of eirinix.OfflineConversion.
+// Conversion is the conversion webhook of a CustomResourceDefinition. It has the fields of offline.Conversion.
 type Conversion struct {
 	CRD      string // its plural and its group
 	Path     string

@@ -53,7 +53,7 @@ type Server struct {
 	webhooks    []*webhook // mutating and validating ones, each in the order in which they are called
 }
 
-// Program is a program's handler with its webhook configurations, as in eirinix.Offline.
+// Program is a program's handler with its webhook configurations, as in offline.Program.
 type Program struct {
 	Handler    http.Handler
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration   // nil for none

@@ -39,7 +39,7 @@ type callTrace struct {
 
 type traceKey struct{}
 
-// StepEnd is the end of a step, with the fields of eirinix.StepEnd.
+// StepEnd is the end of a step, with the fields of offline.StepEnd.
 type StepEnd struct {
 	Err      error
 	Response *admission.Response
@@ -47,7 +47,7 @@ type StepEnd struct {
 	Stack    []byte
 }
 
-// Observe records the run of a step in the trace of its request. It is for eirinix.OfflineOptions.Observe.
+// Observe records the run of a step in the trace of its request. It is for offline.Options.Observe.
 func Observe(ctx context.Context, step string) (ended func(StepEnd)) {
 	c, ok := ctx.Value(traceKey{}).(*callTrace)
 	if !ok { // the handler was called without a Server

@@ -241,7 +241,7 @@ var _ = Describe("A whole audit", func() {
 	Describe("with a Conversion", func() {
 		const crd = "shops.shop.example.org"
 		listed := func(c *Config) {
-			c.Steps = append(c.Steps[1:2:2], Step{Name: crd, Webhook: Converted(crd, "v1"), Converts: shops()})
+			c.Steps = append(c.Steps[1:2:2], Step{Name: crd, Webhook: Converted(crd, "v1"), Converts: converting(shops())})
 		}
 		page := func(names ...string) http.HandlerFunc {
 			var all []string
@@ -284,7 +284,7 @@ var _ = Describe("A whole audit", func() {
 
 		It("has a gap for a version that is not served", func(ctx SpecContext) {
 			s, _, _, err := audit(ctx, objects, func(c *Config) {
-				c.Steps = []Step{{Name: crd, Webhook: Converted(crd, "v7"), Converts: shops()}}
+				c.Steps = []Step{{Name: crd, Webhook: Converted(crd, "v7"), Converts: converting(shops())}}
 			})
 			Expect(err).To(HaveOccurred())
 			Expect(s.Gaps).To(HaveExactElements(And(HaveField("Step", crd), HaveField("Remedy", remedyServed))))

@@ -51,18 +51,19 @@ func (e *engine) convert(ctx context.Context, o *object, s *step) (answer, error
 
 func (s *step) roundTrips(ctx context.Context, o *object) answer {
 	a, texts := answer{Finding: Finding{Result: Passed}}, []string(nil)
-	for _, v := range s.Converts.Versions {
-		if v.Name == o.Version {
+	for _, object := range s.Converts.Versions {
+		version := object.GetObjectKind().GroupVersionKind().Version
+		if version == o.Version {
 			continue
 		}
-		lost, noRoom, err := s.Converts.RoundTrip(ctx, o.stored, o.Version, v.Name)
+		lost, noRoom, err := s.Converts.RoundTrip(ctx, o.stored, o.Version, version)
 		if err != nil {
 			a.Result = Failed
 			texts = append(texts, err.Error())
 		} else if len(lost) > 0 {
 			a.Result = map[Result]Result{Passed: Drift, Drift: Drift, Failed: Failed}[a.Result]
-			fate := map[bool]string{true: "is lost", false: "annotations keep"}[s.Converts.Forget || noRoom]
-			texts = append(texts, fmt.Sprintf("%s cannot hold %s, which %s", v.Name, strings.Join(lost[:min(len(lost), maxPaths)], ", "), fate))
+			fate := map[bool]string{true: "is lost", false: "annotations keep"}[s.Converts.Lossy || noRoom]
+			texts = append(texts, fmt.Sprintf("%s cannot hold %s, which %s", version, strings.Join(lost[:min(len(lost), maxPaths)], ", "), fate))
 			a.Paths = append(a.Paths, lost...)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
 // shops converts shops of v1 to v2 and v3. v2 lacks their color, and v3 their size and what is in their rooms.
@@ -70,10 +71,21 @@ func shop(name, rest string) string {
 	return fmt.Sprintf(`{"apiVersion":"shop.example.org/v1","kind":"Shop","metadata":{"name":%q}%s}`, name, rest)
 }
 
+// converting shows a kind to an audit, as package conversion does.
+func converting(kind *convert.Kind) *seam.Conversion {
+	c := &seam.Conversion{Lossy: kind.Forget, RoundTrip: kind.RoundTrip}
+	for _, v := range kind.Versions {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(kind.Group + "/" + v.Name)
+		c.Versions = append(c.Versions, object)
+	}
+	return c
+}
+
 // play audits these objects of v1.
 func play(ctx context.Context, kind *convert.Kind, objects ...string) (Summary, []Finding, error) {
 	const crd = "shops.shop.example.org"
-	s, _, _ := newStep(Step{Name: crd, Webhook: Converted(crd, "v1"), Converts: kind}, nil, GinkgoLogr)
+	s, _, _ := newStep(Step{Name: crd, Webhook: Converted(crd, "v1"), Converts: converting(kind)}, nil, GinkgoLogr)
 	var found []Finding
 	e := &engine{
 		Config:  Config{Finding: func(f Finding) error { found = append(found, f); return nil }, Log: GinkgoLogr},

@@ -17,7 +17,7 @@ import (
 )
 
 // A Room takes memory for one object, and waits for it until the context ends. release gives it back.
-type Room func(ctx context.Context, bytes int64) (release func(), err error)
+type Room = func(ctx context.Context, bytes int64) (release func(), err error)
 
 // perByte is how many bytes an object takes for each byte of its JSON: its source, its copy, the result, the way back
 // and the trees that are compared are held at once. Measured with all garbage: 4 to 50, and 74 if a Go type loses a member

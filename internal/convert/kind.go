@@ -47,7 +47,7 @@ type Version struct {
 	FromHub Func         // nil for the hub
 }
 
-// Kind is the versions of the kind that one CustomResourceDefinition defines. eirinix.Conversion checks them. Its methods
+// Kind is the versions of the kind that one CustomResourceDefinition defines. conversion.Of checks them. Its methods
 // are safe for concurrent use, as long as no field changes.
 type Kind struct {
 	Group    string    // for instance "batch.example.com"

@@ -31,6 +31,9 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
+// HTTPStatus returns the status of the response.
+func (r *Refusal) HTTPStatus() int { return r.Status }
+
 func refuse(format string, args ...any) error {
 	return &Refusal{Status: http.StatusBadRequest, Reason: bounded(fmt.Sprintf(format, args...))}
 }

@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
+
+// incomplete is the annotation of an object that has lost values in a conversion, as package conversion writes it.
+const incomplete = "conversion.eirinix.cloudfoundry.org/incomplete"
 
 // definition holds the fields of a CustomResourceDefinition that matter here.
 type definition struct {
@@ -50,7 +52,7 @@ func (d *diagnostic) checkDefinitions(ctx context.Context) {
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
-				"create it, or correct Conversion.CRD"))
+				"create it, or correct conversion.Of.CRD"))
 		case err == nil:
 			d.checkConversion(object, found, e)
 			d.checkVersionsOf(object, found, e)
@@ -86,7 +88,7 @@ func (d *diagnostic) checkIncomplete(ctx context.Context, object string, found d
 			d.noteMissingRight(err, diagnosis.Right{Group: group, Resource: plural, Verb: "list"})
 		}
 		for i := range page.Items {
-			if o := &page.Items[i]; o.Annotations[convert.Incomplete] != "" {
+			if o := &page.Items[i]; o.Annotations[incomplete] != "" {
 				names = append(names, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"))
 			}
 		}
@@ -95,7 +97,7 @@ func (d *diagnostic) checkIncomplete(ctx context.Context, object string, found d
 		d.add(warning(diagnosis.Incomplete, object,
 			fmt.Sprintf("%s%d objects of %s have lost values that their annotations could not hold, such as %s",
 				map[bool]string{true: "at least "}[page.Continue != ""], len(names), object, strings.Join(names[:min(len(names), 3)], ", ")),
-			"their annotation "+convert.Incomplete+" names the places in each version: write these again from a backup, in that version, and remove the annotation"))
+			"their annotation "+incomplete+" names the places in each version: write these again from a backup, in that version, and remove the annotation"))
 	}
 }
 
@@ -166,7 +168,7 @@ func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookc
 	if len(lacking) > 0 {
 		d.add(problem(diagnosis.NotConverted, object,
 			fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
-			"add a spoke for each to Conversion.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions"))
+			"add a spoke for each to conversion.Of.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions"))
 	}
 	if len(older) > 0 {
 		d.add(note(diagnosis.StillStored, object,

@@ -90,7 +90,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		Expect(r.Err()).NotTo(HaveOccurred())
 		f, found := r.Find(diagnosis.DefinitionMissing)
 		Expect(found).To(BeTrue())
-		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring(crd+" does not exist")), HaveField("Remedy", ContainSubstring("Conversion.CRD"))))
+		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring(crd+" does not exist")), HaveField("Remedy", ContainSubstring("conversion.Of.CRD"))))
 	}, SpecTimeout(patience))
 
 	It("reports that it is not registered", func(ctx SpecContext) {

@@ -10,15 +10,21 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -49,6 +55,9 @@ type Program struct {
 	// Deployment returns what the objects of a deployment depend on. It asks no cluster. Its error is about what the steps
 	// read. All other fields are valid then.
 	Deployment func() (Deployment, error)
+
+	// Offline returns what the program would serve and register in a World.
+	Offline func(World) (Offline, error)
 }
 
 // Tap sees the calls that a Manager answers.
@@ -80,8 +89,60 @@ type Step struct {
 	Served     chain.Step
 	Webhook    admissionregistrationv1.MutatingWebhook // as if the step had one alone; validating steps have one of this type, too
 
-	Converts *convert.Kind // of a Conversion; the fields above are then empty
+	Converts *Conversion // the fields above are then empty
 }
+
+// A Converter is a conversion.Of that a program adds to a Manager.
+type Converter interface {
+	Define() (Conversion, error)
+}
+
+// Conversion is what a Manager serves and registers of a Converter. Its functions are safe for concurrent use.
+type Conversion struct {
+	CRD      string // the name of the CustomResourceDefinition
+	Lossy    bool
+	Versions []runtime.Object // an empty object of each, with its apiVersion and, if a Go type says it, its kind; the Hub is the first
+
+	// Resources returns the resources of those versions that are not given.
+	Resources func(given []resources.Resource, scheme *runtime.Scheme) []resources.Resource
+
+	// NewKeys returns the keys that all Conversions of a program share. The Secret holds them. Without a cluster, secrets is
+	// nil, and the key is always the same.
+	NewKeys func(secrets corev1client.SecretsGetter, secret types.NamespacedName, makes bool, log logr.Logger) Keys
+
+	// Answer returns the function that answers ConversionReviews.
+	Answer func(Serving) Answer
+
+	// RoundTrip converts an object to another version and back. lost are JSON pointers to what that changes. noRoom reports
+	// that the annotations of the object do not hold all of it.
+	RoundTrip func(ctx context.Context, object []byte, from, to string) (lost []string, noRoom bool, err error)
+}
+
+// Keys sign what conversions keep in annotations.
+type Keys interface {
+	// Obtain makes or reads the Secret.
+	Obtain(context.Context) error
+}
+
+// Serving is what a Manager serves a Conversion with.
+type Serving struct {
+	Keys      Keys     // can be nil if the Conversion is Lossy
+	Elsewhere []string // versions that other replicas convert and this one does not
+	Counts    ConversionCounts
+	Log       logr.Logger
+}
+
+// ConversionCounts counts the objects of a Conversion.
+type ConversionCounts interface {
+	Converted()
+	Failed()
+	Panicked()
+	Ignored()
+	Incomplete()
+}
+
+// Answer answers a ConversionReview, as admit.Conversion describes it.
+type Answer = func(ctx context.Context, review []byte, room func(context.Context, int64) (func(), error)) ([]byte, error)
 
 // Deployment is what a program needs where it is deployed. Defaults are resolved.
 type Deployment struct {
@@ -97,4 +158,42 @@ type Deployment struct {
 	Webhooks webhookconf.Options                               // of the steps
 	Mapper   meta.RESTMapper                                   // of the kinds of the scheme and of the Conversions
 	Steps    func(meta.RESTMapper) ([]webhookconf.Step, error) // with a nil RESTMapper, resources are guessed from kinds
+}
+
+// World stands for a cluster.
+type World struct {
+	Mapper    meta.RESTMapper      // nil: of the kinds of the scheme, of Resources and of the Conversions
+	Resources []resources.Resource // of kinds that the scheme does not hold, or that are irregular
+
+	// Modes is the ConfigMap of ManagerOptions.ModesConfigMap; nil puts the program's own modes in force. Labels returns the
+	// labels of a namespace for it.
+	Modes  *corev1.ConfigMap
+	Labels func(ctx context.Context, namespace string) (labels.Set, error)
+
+	// Reading returns what steps read from. It is called once.
+	Reading func(*reads.Set, *runtime.Scheme) Reading
+}
+
+// Reading is the source of what steps read.
+type Reading interface {
+	// Snapshot returns what a call sees.
+	Snapshot(ctx context.Context) (*reads.Snapshot, error)
+
+	// Waiting returns the reason why a step cannot be registered yet.
+	Waiting(step string) error
+}
+
+// Offline is what a program serves and registers in a World.
+type Offline struct {
+	Chains      map[string]chain.Config // by path
+	Conversions []Conversion
+	Others      *http.ServeMux // of the program itself
+
+	Entries  []webhookconf.Entry
+	Webhooks webhookconf.Options // of the Entries
+
+	Scheme          *runtime.Scheme
+	Mapper          meta.RESTMapper
+	MaxRequestBytes int64
+	Tapped          func(http.Handler) http.Handler // gives calls to a Tap, too
 }

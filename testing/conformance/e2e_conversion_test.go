@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +23,7 @@ import (
 )
 
 // conversion converts the objects of c: data.hostPort of v1 is data.host and data.port of v2. It counts those to v1.
-func (c crd) conversion(toV1 *atomic.Int64) eirinix.Conversion[*unstructured.Unstructured] {
+func (c crd) conversion(toV1 *atomic.Int64) conversion.Of[*unstructured.Unstructured] {
 	edit := func(edit func(data map[string]string) error) func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			data, _, err := unstructured.NestedStringMap(u.Object, "data")
@@ -34,9 +36,9 @@ func (c crd) conversion(toV1 *atomic.Int64) eirinix.Conversion[*unstructured.Uns
 			return u, err
 		}
 	}
-	return eirinix.Conversion[*unstructured.Unstructured]{
+	return conversion.Of[*unstructured.Unstructured]{
 		CRD: c.name(), Version: "v1",
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v2",
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v2",
 			edit(func(data map[string]string) error {
 				toV1.Add(1)
 				data["hostPort"] = data["host"] + ":" + data["port"]

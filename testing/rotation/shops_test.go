@@ -9,6 +9,8 @@ import (
 	"maps"
 	"reflect"
 
+	"code.cloudfoundry.org/eirinix/conversion"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,10 +97,10 @@ func (s *shops) definition() *unstructured.Unstructured {
 }
 
 // conversion loses the remark on the way to v1, so that the library keeps it.
-func (s *shops) conversion() eirinix.Conversion[*unstructured.Unstructured] {
-	return eirinix.Conversion[*unstructured.Unstructured]{
+func (s *shops) conversion() conversion.Of[*unstructured.Unstructured] {
+	return conversion.Of[*unstructured.Unstructured]{
 		CRD: s.name(), Version: stored,
-		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke(asked,
+		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke(asked,
 			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 				s.deployment.calls.Add(1)
 				from.Object["price"] = fmt.Sprintf("%v %v", from.Object["amount"], from.Object["currency"])
