@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
@@ -45,8 +46,14 @@ func podNamespace() string {
 // ownQPS is the minimum rate limit, in requests per second, of the library's own client.
 const ownQPS = 50
 
-// connection holds the clients for the cluster, each made on first use. ExtensionManager.mu guards it.
+// connection holds the clients for the cluster, each made on first use. It is safe for concurrent use.
 type connection struct {
+	api         *cluster.API                                // the state that the library's own requests share
+	hooks       *http.ServeMux                              // the handlers on the webhook server of the controller-runtime manager
+	checkReady  func() error                                // of its health checks
+	certificate func(*tls.ClientHelloInfo) *tls.Certificate // of its metrics server; nil until there is one
+
+	mu               sync.Mutex // guards the fields below
 	config           *rest.Config
 	own              *rest.Config    // for the library's own requests, which have deadlines
 	contextNamespace string          // of the kubeconfig's context
@@ -61,9 +68,25 @@ type connection struct {
 // GetKubeConnection returns the connection to the cluster: RestConfig, else KubeConfig, else the pod's service account,
 // else $KUBECONFIG, else ~/.kube/config. It reads files, but makes no request.
 func (m *ExtensionManager) GetKubeConnection() (*rest.Config, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.restConfig()
+	s := m.given()
+	s.connection.mu.Lock()
+	defer s.connection.mu.Unlock()
+	return s.connection.restConfig(s.options)
+}
+
+// newConnection returns a connection that is made on first use.
+func (m *ExtensionManager) newConnection() *connection {
+	return &connection{api: &m.api, hooks: m.hooks, checkReady: m.readiness.check, certificate: m.servingCertificate}
+}
+
+// servingCertificate returns the certificate that the Manager serves with, or nil.
+func (m *ExtensionManager) servingCertificate(hello *tls.ClientHelloInfo) *tls.Certificate {
+	p := m.program.Load()
+	if p == nil {
+		return nil
+	}
+	certificate, _ := p.certificates.GetCertificate(hello)
+	return certificate
 }
 
 // GetKubeClient returns a client for the core API that uses the Manager's connection.
@@ -83,15 +106,17 @@ func (m *ExtensionManager) GetKubeClient() (corev1client.CoreV1Interface, error)
 // first call is served and stops it after the last. While the Manager runs, the first GetKubeManager starts it, and
 // returns once its caches can be used. It is nil, and an error is logged, if the manager cannot be made.
 func (m *ExtensionManager) GetKubeManager() manager.Manager {
-	m.mu.Lock()
-	mgr, err := m.kubeManager()
-	if start := m.connection.start; err == nil && start != nil {
-		m.connection.start, m.connection.ended = nil, start(mgr)
+	s := m.given()
+	c := s.connection
+	c.mu.Lock()
+	mgr, err := c.kubeManager(s)
+	if start := c.start; err == nil && start != nil {
+		c.start, c.ended = nil, start(mgr)
 	}
-	log, ended := m.options.Logger, m.connection.ended
-	m.mu.Unlock()
+	ended := c.ended
+	c.mu.Unlock()
 	if err != nil {
-		log.Errorw("there is no controller-runtime manager", "error", err.Error())
+		s.options.Logger.Errorw("there is no controller-runtime manager", "error", err.Error())
 		return nil
 	}
 	if ended != nil { // this call or one before it has started it
@@ -105,18 +130,15 @@ func (m *ExtensionManager) GetKubeManager() manager.Manager {
 
 // startKubeManager starts the controller-runtime manager if the program has asked for it, or something is served by it.
 // Otherwise GetKubeManager starts it: most programs need none, and it takes 25 goroutines.
-func (m *ExtensionManager) startKubeManager(start func(manager.Manager) <-chan struct{}) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.options
-	switch {
-	case m.hosted:
-		return nil
-	case o.KubeManager == nil && m.connection.manager == nil && cmp.Or(o.MetricsBindAddress, "0") == "0" && cmp.Or(o.HealthProbeBindAddress, "0") == "0":
-		m.connection.start = start
+func (s setup) startKubeManager(start func(manager.Manager) <-chan struct{}) error {
+	c, o := s.connection, s.options
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.KubeManager == nil && c.manager == nil && cmp.Or(o.MetricsBindAddress, "0") == "0" && cmp.Or(o.HealthProbeBindAddress, "0") == "0" {
+		c.start = start
 		return nil
 	}
-	mgr, err := m.kubeManager()
+	mgr, err := c.kubeManager(s)
 	if err == nil {
 		start(mgr)
 	}
@@ -124,77 +146,79 @@ func (m *ExtensionManager) startKubeManager(start func(manager.Manager) <-chan s
 }
 
 // startNoKubeManager makes GetKubeManager return a manager that is not started.
-func (m *ExtensionManager) startNoKubeManager() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.connection.start = nil
+func (s setup) startNoKubeManager() {
+	s.connection.mu.Lock()
+	defer s.connection.mu.Unlock()
+	s.connection.start = nil
 }
 
 // own returns the connection for the library's own requests, with its clients. The requests have deadlines. While the
 // API server does not answer, they wait for each other.
-func (m *ExtensionManager) own() (*rest.Config, cluster.Clients, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.connection.own != nil {
-		return m.connection.own, m.connection.clientset, nil
+func (s setup) own() (*rest.Config, cluster.Clients, error) {
+	c := s.connection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own != nil {
+		return c.own, c.clientset, nil
 	}
-	config, err := m.restConfig()
+	config, err := c.restConfig(s.options)
 	if err != nil {
 		return nil, nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.Wrap(m.api.Wrap)
+	config.Wrap(c.api.Wrap)
 	// The API server compresses watches too. Each of them would hold 40 KB to decompress events that are smaller.
 	config.DisableCompression = true
 	// The default rate limit suits interactive use. A start checks a dozen rights at once, and the later requests have
 	// limits of their own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)
-	if m.connection.clientset, err = cluster.NewClients(config); err != nil {
+	if c.clientset, err = cluster.NewClients(config); err != nil {
 		return nil, nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
-	m.connection.own = config
-	return config, m.connection.clientset, nil
+	c.own = config
+	return config, c.clientset, nil
 }
 
 // restMapper returns the RESTMapper of the kinds that the cluster serves. It makes no request until it is used.
-func (m *ExtensionManager) restMapper() (meta.RESTMapper, error) {
-	config, _, err := m.own()
+func (s setup) restMapper() (meta.RESTMapper, error) {
+	config, _, err := s.own()
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.options.KubeManager != nil {
-		return m.options.KubeManager.GetRESTMapper(), nil
+	if s.options.KubeManager != nil {
+		return s.options.KubeManager.GetRESTMapper(), nil
 	}
-	if m.connection.mapper == nil {
+	c := s.connection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mapper == nil {
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 		}
-		if m.connection.mapper, err = apiutil.NewDynamicRESTMapper(config, client); err != nil {
+		if c.mapper, err = apiutil.NewDynamicRESTMapper(config, client); err != nil {
 			return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 		}
 	}
-	return m.connection.mapper, nil
+	return c.mapper, nil
 }
 
 // restConfig returns the connection, which is loaded on first use. The caller holds mu.
-func (m *ExtensionManager) restConfig() (*rest.Config, error) {
-	if m.connection.config != nil {
-		return m.connection.config, nil
+func (c *connection) restConfig(o ManagerOptions) (*rest.Config, error) {
+	if c.config != nil {
+		return c.config, nil
 	}
-	cfg, namespace, err := m.options.connection()
+	cfg, namespace, err := o.connection()
 	if err != nil {
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent()+" eirinix/"+m.options.OperatorFingerprint)
+	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent()+" eirinix/"+o.OperatorFingerprint)
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
 		cfg.WarningHandler = rest.NoWarnings{} // deprecation warnings are for authors of YAML, not for a program's log
 	}
 	cfg.Wrap(cluster.CountRequests)
-	m.connection.config, m.connection.contextNamespace = cfg, namespace
+	c.config, c.contextNamespace = cfg, namespace
 	return cfg, nil
 }
 
@@ -210,41 +234,41 @@ func (o ManagerOptions) connection() (*rest.Config, string, error) {
 }
 
 // secretNamespace returns the namespace of the certificate Secret.
-func (m *ExtensionManager) secretNamespace() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.options
+func (s setup) secretNamespace() string {
+	c, o := s.connection, s.options
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if chosen := cmp.Or(o.WebhookNamespace, o.Namespace); chosen != "" {
 		return chosen
 	}
-	if found := cmp.Or(podNamespace(), m.connection.contextNamespace); found != "" {
+	if found := cmp.Or(podNamespace(), c.contextNamespace); found != "" {
 		return found
 	}
-	if !m.connection.saidDefault {
-		m.connection.saidDefault = true
+	if !c.saidDefault {
+		c.saidDefault = true
 		o.Logger.Infow("neither WebhookNamespace nor Namespace is set: the certificate Secret is in the namespace \"default\"", "secret", o.SetupCertificateName)
 	}
 	return metav1.NamespaceDefault
 }
 
 // kubeManager returns the controller-runtime manager, which is made on first use. The caller holds mu.
-func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
-	if m.options.KubeManager != nil {
-		return m.options.KubeManager, nil
+func (c *connection) kubeManager(s setup) (manager.Manager, error) {
+	o := s.options
+	if o.KubeManager != nil {
+		return o.KubeManager, nil
 	}
-	if m.connection.manager != nil {
-		return m.connection.manager, nil
+	if c.manager != nil {
+		return c.manager, nil
 	}
-	cfg, err := m.restConfig()
+	cfg, err := c.restConfig(o)
 	if err != nil {
 		return nil, err
 	}
-	o := m.options
 	options := manager.Options{
 		Scheme:                 o.Scheme,
-		Logger:                 m.log(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return calm{c} })),
-		WebhookServer:          serving.Placeholder{Mux: m.hooks, Ready: m.checkReady},
-		Metrics:                m.metrics(),
+		Logger:                 s.log(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return calm{c} })),
+		WebhookServer:          serving.Placeholder{Mux: c.hooks, Ready: c.checkReady},
+		Metrics:                c.metrics(s),
 		HealthProbeBindAddress: cmp.Or(o.HealthProbeBindAddress, "0"),
 		// Two Managers in one process can have controllers of the same name.
 		Controller: config.Controller{SkipNameValidation: new(true)},
@@ -264,29 +288,22 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	}
 	if err := errors.Join(
 		mgr.AddHealthzCheck("eirinix", healthz.Ping),
-		mgr.AddReadyzCheck("eirinix", func(*http.Request) error { return m.checkReady() }),
+		mgr.AddReadyzCheck("eirinix", func(*http.Request) error { return c.checkReady() }),
 	); err != nil {
 		return nil, fmt.Errorf("eirinix: cannot add health checks to the controller-runtime manager: %w", err)
 	}
-	m.connection.manager = mgr
+	c.manager = mgr
 	return mgr, nil
 }
 
-// metrics returns the options of the metrics server. The caller holds mu.
-func (m *ExtensionManager) metrics() metricsserver.Options {
-	options := metricsserver.Options{BindAddress: cmp.Or(m.options.MetricsBindAddress, "0")}
-	if m.options.TracerProvider != nil { // only this format has exemplars
+// metrics returns the options of the metrics server.
+func (c *connection) metrics(s setup) metricsserver.Options {
+	options := metricsserver.Options{BindAddress: cmp.Or(s.options.MetricsBindAddress, "0")}
+	if s.options.TracerProvider != nil { // only this format has exemplars
 		options.HandlerOpts = append(options.HandlerOpts, func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true })
 	}
-	if m.options.reviewsMetrics() {
-		metricsauth.Protect(&options, func(hello *tls.ClientHelloInfo) *tls.Certificate {
-			p := m.program.Load()
-			if p == nil {
-				return nil
-			}
-			certificate, _ := p.certificates.GetCertificate(hello)
-			return certificate
-		}, m.log())
+	if s.options.reviewsMetrics() {
+		metricsauth.Protect(&options, c.certificate, s.log())
 	}
 	return options
 }
@@ -313,9 +330,4 @@ func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 		entry.Level = zapcore.DebugLevel
 	}
 	return c.Core.Check(entry, checked)
-}
-
-// logr returns the logger of the options as a logr.Logger.
-func (m *ExtensionManager) logr() logr.Logger {
-	return m.given().log()
 }

@@ -69,7 +69,7 @@ var _ = Describe("GetKubeConnection", func() {
 		o := validOptions()
 		o.RestConfig = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 		m := NewManager(o)
-		_, own, err := m.own()
+		_, own, err := m.given().own()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
 		Expect(accepted).To(Receive(BeEmpty()))
@@ -90,7 +90,7 @@ var _ = Describe("GetKubeConnection", func() {
 			m := NewManager(o)
 			_, err := m.GetKubeConnection()
 			Expect(err).NotTo(HaveOccurred())
-			Expect(m.secretNamespace()).To(Equal(expected))
+			Expect(m.given().secretNamespace()).To(Equal(expected))
 			Expect(logs.FilterMessageSnippet(`"default"`).Len()).To(Equal(said))
 		},
 		Entry("WebhookNamespace first", func(o *ManagerOptions) { o.WebhookNamespace, o.Namespace = "hooks", "cf" }, "own", "mine", "hooks", 0),

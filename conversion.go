@@ -83,12 +83,12 @@ func (p *program) obtainKeys(ctx context.Context, makes bool) error {
 }
 
 // serveConversions serves the conversions. routes are the paths of other versions of the program.
-func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions []seam.Conversion, keys seam.Keys, routes map[string]rollout.Route) {
+func (p *program) serveConversions(handler *admit.Handler, conversions []seam.Conversion, routes map[string]rollout.Route) {
 	served := map[string]admit.Conversion{}
 	for _, c := range conversions {
 		path := conversionPath(c)
 		served[path] = admit.Conversion{Name: c.CRD, Answer: c.Answer(seam.Serving{
-			Keys: keys, Elsewhere: convertedElsewhere(c, routes[m.pathPrefix()+path]),
+			Keys: p.keys, Elsewhere: convertedElsewhere(c, routes[p.m.pathPrefix()+path]),
 			Counts: handler.Counts().Conversion(c.CRD), Log: handler.Log.WithValues("customResourceDefinition", c.CRD),
 		})}
 	}

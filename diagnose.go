@@ -53,12 +53,12 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	if err := m.Validate(); err != nil {
 		return diagnose.Config{}, err
 	}
-	p, err := m.newProgram(nil, m.logr())
+	p, err := m.newProgram(nil, m.given().log())
 	if err != nil {
 		return diagnose.Config{}, err
 	}
 	unread := p.readModes(ctx)
-	steps, err := m.resolveAll(p.modes, nil)
+	steps, err := m.given().resolveAll(p.modes, nil)
 	if err != nil {
 		return diagnose.Config{}, err
 	}
@@ -85,7 +85,7 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
 	own := podNamespace()
 	name, unnamed := os.Hostname()
-	_, clients, err := m.own()
+	_, clients, err := m.given().own()
 	if own == "" || errors.Join(unnamed, err) != nil {
 		return
 	}

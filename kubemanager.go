@@ -40,7 +40,7 @@ func (m *ExtensionManager) joinAnother(mgr manager.Manager) {
 	// configured. A runnable added to it starts at once, before any extension has been added here. In that case the
 	// program calls Start or Run.
 	name := "eirinix-" + m.options.OperatorFingerprint
-	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }) != nil
+	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.readiness.check() }) != nil
 	if m.hosted { // asking for the server could start it, without certificates
 		m.log().Info("the KubeManager already runs, so TLSOpts, Host and Port of its webhook server do not apply to the Manager's; use ManagerOptions.TLS and ListenAddress")
 	} else {
@@ -75,7 +75,7 @@ func (m *ExtensionManager) startEarly() error {
 	if m.joined == nil || m.hosted {
 		return nil
 	}
-	if err := m.joined.Add(early{serving.Placeholder{Ready: m.checkReady}, joined{m: m, mgr: m.joined}}); err != nil {
+	if err := m.joined.Add(early{serving.Placeholder{Ready: m.readiness.check}, joined{m: m, mgr: m.joined}}); err != nil {
 		return fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err)
 	}
 	return nil

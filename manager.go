@@ -61,11 +61,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
-	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/seam"
-	"code.cloudfoundry.org/eirinix/internal/wait"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Manager is the interface through which an Extension uses the program that it runs in: clients, logger and options.
@@ -128,8 +124,6 @@ type ExtensionManager struct {
 	stop          context.CancelFunc
 	running       context.Context // of Run; nil before Run
 	started       bool
-	ready         chan struct{}
-	connection    connection
 	instance      string                 // the name of this Manager among the replicas
 	joined        manager.Manager        // the KubeManager that this Manager is a part of
 	hosted        bool                   // the program has started the KubeManager
@@ -139,20 +133,20 @@ type ExtensionManager struct {
 	hostOptions   webhook.Options        // of the KubeManager's webhook server, also if ours is in its place
 	watching      watchLoop
 	serving       server         // nil until the port is open
-	unready       error          // the reason why the Manager is not ready; nil once it is
 	hooks         *http.ServeMux // the handlers that the program itself registered on the webhook server
 
 	// The fields below are safe for concurrent use without mu.
-	api      cluster.API              // the state that the library's own requests share
-	program  atomic.Pointer[program]  // nil until steps are served
-	isTapped atomic.Bool              // a Tap was requested and has not been released
-	tap      atomic.Pointer[seam.Tap] // nil while there is none
-	pods     chain.Pods               // the pods that extensions are working on
+	readiness readiness
+	api       cluster.API             // the state that the library's own requests share
+	program   atomic.Pointer[program] // nil until steps are served
+	tapping   tapping
+	pods      chain.Pods // the pods that extensions are working on
 }
 
 // setup is what a program has given to its Manager. The slices only grow, so a copy does not change.
 type setup struct {
 	options     ManagerOptions
+	connection  *connection // that the options describe
 	steps       []definition
 	conversions []seam.Conversion
 	watchers    []Watcher
@@ -175,12 +169,12 @@ func (m *ExtensionManager) given() setup {
 // checks whether the certificate files of the KubeManager's webhook server exist.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
-		setup:    setup{options: opts.withDefaults()},
-		ready:    make(chan struct{}),
-		unready:  errors.New("not started"),
-		instance: newInstance(),
-		hooks:    http.NewServeMux(),
+		setup:     setup{options: opts.withDefaults()},
+		readiness: readiness{first: make(chan struct{}), why: errors.New("not started")},
+		instance:  newInstance(),
+		hooks:     http.NewServeMux(),
 	}
+	m.connection = m.newConnection()
 	m.resetContext()
 	m.join()
 	return m
@@ -353,7 +347,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	}
 	m.join()
 	if o.KubeManager != old.KubeManager || o.KubeConfig != old.KubeConfig || o.RestConfig != old.RestConfig || o.Namespace != old.Namespace || o.Scheme != old.Scheme {
-		m.connection = connection{}
+		m.connection = m.newConnection()
 	}
 }
 
@@ -362,7 +356,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 // It stays open if Start returns an error.
 //
 // Each API server takes some more milliseconds to apply a new configuration, and does not report when it has.
-func (m *ExtensionManager) Ready() <-chan struct{} { return m.ready }
+func (m *ExtensionManager) Ready() <-chan struct{} { return m.readiness.first }
 
 // Addr returns the address that the Manager listens on, with the port that was picked if ListenAddress requested a free
 // one. It is nil until the port is open.
@@ -373,75 +367,6 @@ func (m *ExtensionManager) Addr() net.Addr {
 		return nil
 	}
 	return m.serving.Addr()
-}
-
-// setReady makes the Manager ready for the first time. It must be called only once.
-func (m *ExtensionManager) setReady() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.unready = nil
-	close(m.ready)
-}
-
-// trusted records whether API servers trust the serving certificate: doubt is nil if they do, else the reason. It has
-// no effect before the Manager was first ready, nor once it stops.
-func (m *ExtensionManager) trusted(doubt error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	select {
-	case <-m.ready:
-		if !errors.Is(m.unready, errStopped) {
-			m.unready = doubt
-		}
-	default:
-	}
-}
-
-// setUnready records the reason why the Manager is not ready. Before it is first ready, this is the condition that it
-// waits for.
-func (m *ExtensionManager) setUnready(why error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.unready = why
-}
-
-// checkReady returns nil if the Manager is ready, else the reason why it is not.
-func (m *ExtensionManager) checkReady() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.unready
-}
-
-// becomeReady returns a function with which the controller reports whether API servers can call this process: nil if
-// they can, else the reason why not. ready is closed the first time that they can. A final error before that is sent to
-// failed.
-func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
-	var was, ended atomic.Bool
-	waits := lograte.Limiter{}
-	return func(err error) {
-		_, replaced := errors.AsType[*controller.AnotherProgramError](err)
-		switch {
-		case replaced && ended.CompareAndSwap(false, true), !was.Load() && isFinal(err): // the former also ends a program that is ready
-			was.Store(true)
-			failed <- fmt.Errorf("eirinix: %w", err)
-		case was.Load():
-			m.trusted(err)
-		case err == nil:
-			was.Store(true)
-			close(ready)
-		default:
-			m.setUnready(err)
-			waits.Info(p.log, "not ready: serving, but not registered", err.Error())
-		}
-	}
-}
-
-// isFinal reports whether an error ends the program: another program uses its fingerprint, or it lacks a right that it
-// must have.
-func isFinal(err error) bool {
-	_, owned := errors.AsType[*webhookconf.OwnedElsewhereError](err)
-	_, refused := errors.AsType[*wait.RefusedError](err)
-	return owned || refused
 }
 
 // newInstance returns a unique name for this Manager, which distinguishes its answer to a diagnosis from those of other

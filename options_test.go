@@ -78,7 +78,7 @@ var _ = Describe("ManagerOptions", func() {
 		It("log to Logr in place of Logger", func() {
 			var lines bytes.Buffer
 			m := NewManager(ManagerOptions{Logr: logr.FromSlogHandler(slog.NewTextHandler(&lines, nil))})
-			m.logr().Info("ready", "port", 443)
+			m.given().log().Info("ready", "port", 443)
 			m.GetLogger().Debugw("hidden")
 			Expect(lines.String()).To(MatchRegexp(`^time=\S+ level=INFO msg=ready logger=eirinix port=443\n$`))
 			again := m.GetManagerOptions()
@@ -89,9 +89,9 @@ var _ = Describe("ManagerOptions", func() {
 
 			var logged []string
 			m = NewManager(ManagerOptions{Logr: funcr.New(func(prefix, args string) { logged = append(logged, prefix+" "+args) }, funcr.Options{Verbosity: 1})})
-			m.logr().V(1).Info("allowed", "bytes", 7)
-			m.logr().V(2).Info("hidden")
-			m.logr().Error(errors.New("oops"), "failed")
+			m.given().log().V(1).Info("allowed", "bytes", 7)
+			m.given().log().V(2).Info("hidden")
+			m.given().log().Error(errors.New("oops"), "failed")
 			Expect(logged).To(HaveExactElements(
 				And(ContainSubstring(`"level"=1 "msg"="allowed"`), ContainSubstring(`"bytes"=7`)),
 				And(ContainSubstring(`"msg"="failed"`), ContainSubstring("oops"))))
@@ -182,7 +182,7 @@ var _ = Describe("ManagerOptions", func() {
 		Expect(m.Validate()).To(Succeed())
 		Expect(m.GetManagerOptions().WebhookNamespace).To(Equal("mine"))
 		Expect(m.GetManagerOptions().servingHosts()).To(ContainElement("hooks.mine.svc"))
-		Expect(m.secretNamespace()).To(Equal("mine"))
+		Expect(m.given().secretNamespace()).To(Equal("mine"))
 		given.WebhookNamespace = "other"
 		Expect(NewManager(given).GetManagerOptions().WebhookNamespace).To(Equal("other"))
 		Expect(NewManager(validOptions()).GetManagerOptions().WebhookNamespace).To(BeEmpty(), "in URL mode the namespace of the pods comes first")
@@ -261,7 +261,7 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(host).To(Equal(listenHost))
 			Expect(port).To(Equal(listenPort))
 			// A server that has not been started returns port 0.
-			Expect(NewManager(o).registeredPort(o, &serving.Server{})).To(Equal(registered))
+			Expect(NewManager(o).GetManagerOptions().registeredPort(&serving.Server{})).To(Equal(registered))
 		},
 		Entry("the IP address that is called", ManagerOptions{Host: "10.0.0.7", Port: 8443}, "10.0.0.7", 8443, int32(8443)),
 		Entry("all addresses for a name", ManagerOptions{Host: "example.org", Port: 8443}, "", 8443, int32(8443)),

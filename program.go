@@ -70,17 +70,17 @@ type program struct {
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
 // objects are followed once the caller runs program.objects. Without, every read goes to the API server.
 func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logger) (*program, error) {
-	config, clients, err := m.own()
+	config, clients, err := m.given().own()
 	if err != nil {
 		return nil, err
 	}
-	namespace := m.secretNamespace()
+	namespace := m.given().secretNamespace()
 	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
 	p.resolved.Store(&resolved{})
 	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
-	p.configurations, p.modes = m.configurations(p.dynamic, p.owner()), m.given().newModes(namespace, log)
+	p.configurations, p.modes = m.given().configurations(p.dynamic, p.owner()), m.given().newModes(namespace, log)
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
@@ -96,10 +96,10 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 }
 
 // configurations returns all objects in which the program may be registered.
-func (m *ExtensionManager) configurations(client dynamic.Interface, owner string) []webhookconf.Configuration {
+func (s setup) configurations(client dynamic.Interface, owner string) []webhookconf.Configuration {
 	return slices.Concat(
-		webhookconf.Configurations(client, m.GetManagerOptions().webhookOptions(0), owner),
-		webhookconf.Conversions(client, crdsOf(m.given().conversions), owner),
+		webhookconf.Configurations(client, s.options.webhookOptions(0), owner),
+		webhookconf.Conversions(client, crdsOf(s.conversions), owner),
 	)
 }
 
@@ -148,7 +148,7 @@ func (m *ExtensionManager) newCanary() diagnose.Canary {
 		return diagnose.Canary{}
 	}
 	return diagnose.Canary{
-		Fingerprint: s.options.OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
+		Fingerprint: s.options.OperatorFingerprint, Namespace: m.given().secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
 		Validating: !slices.ContainsFunc(s.steps, definition.mutates),
 	}
 }
@@ -263,19 +263,20 @@ func (p *program) owningNamespace(ctx context.Context) (*metav1.OwnerReference, 
 // preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
 // an error here: the operation that needs it fails later, or falls back to one that does without.
 func (m *ExtensionManager) preflight(ctx context.Context, half rights.Half, log logr.Logger) *diagnose.Preflight {
-	_, clients, err := m.own()
+	_, clients, err := m.given().own()
 	if err != nil {
 		return &diagnose.Preflight{} // reported by the caller that needs the clients
 	}
-	s, namespace := m.given(), m.secretNamespace()
+	s := m.given()
+	namespace := s.secretNamespace()
 	s.options.Certificates = m.certificateSource()
 	needed := s.rights(namespace)
-	if mapper, err := m.restMapper(); err == nil {
+	if mapper, err := m.given().restMapper(); err == nil {
 		needed.Reads, _ = s.options.readRights(s.steps, mapper) // a kind that the cluster does not serve yet is missing
 	}
 	var follow []client.Object
 	if half != rights.Registering && s.serves() {
-		follow = m.followed(m.configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
+		follow = m.followed(m.given().configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
 	}
 	p := diagnose.NewPreflight(ctx, clients, needed.Grants(half, namespace), follow...)
 	fingerprint := s.options.OperatorFingerprint

@@ -301,7 +301,7 @@ func (r *run) followReads(p *program) error {
 // then, because an API server may need a conversion of this program for the list.
 func (r *run) awaitReads(ctx context.Context, p *program) error {
 	if !p.reads.Empty() {
-		r.m.setUnready(errors.New("waiting for the objects that steps read"))
+		r.m.readiness.lack(errors.New("waiting for the objects that steps read"))
 		p.reads.Settled(ctx)
 	}
 	return r.resolve(ctx, p)
@@ -330,7 +330,7 @@ type unfollowed struct{ waiting map[string]error }
 
 // newUnfollowed asks the cluster for the kinds that the steps read.
 func (m *ExtensionManager) newUnfollowed() (reading, error) {
-	mapper, err := m.restMapper()
+	mapper, err := m.given().restMapper()
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +351,7 @@ func (u unfollowed) Snapshot(context.Context) (*reads.Snapshot, error) { return 
 // readsClient returns the client with which the objects of steps are followed. Its lists can be long, so it does not
 // share the limits of the library's own connection.
 func (m *ExtensionManager) readsClient(scheme *runtime.Scheme, set *reads.Set) (client.WithWatch, error) {
-	mapper, err := m.restMapper()
+	mapper, err := m.given().restMapper()
 	if err != nil {
 		return nil, err
 	}

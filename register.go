@@ -51,7 +51,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	}
 	ctx, cancel := context.WithTimeoutCause(m.GetContext(), registerTimeout, fmt.Errorf("not done within %s", registerTimeout))
 	defer cancel()
-	log := m.logr()
+	log := m.given().log()
 	p, err := m.newProgram(nil, log)
 	if err != nil {
 		return err // already has the prefix
@@ -67,7 +67,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return prefixed(err)
 	}
-	steps, err := m.resolveAll(p.modes, from)
+	steps, err := m.given().resolveAll(p.modes, from)
 	if err != nil {
 		return prefixed(err)
 	}
@@ -102,7 +102,7 @@ func (r resolved) held() error {
 // A running Manager continues to serve, and does not restore the removed configurations. Other replicas do restore
 // them, so stop those first.
 func (m *ExtensionManager) Unregister(ctx context.Context) error {
-	p, err := m.newProgram(nil, m.logr())
+	p, err := m.newProgram(nil, m.given().log())
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller,
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	log := m.logr()
+	log := m.given().log()
 	p, err := m.newProgram(nil, log)
 	if err != nil {
 		return nil, err

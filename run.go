@@ -86,8 +86,8 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		cancel(errStopped)
 		stopRunning()
 		m.Stop() // ends a concurrent Watch too
-		m.endTap()
-		m.setUnready(errStopped)
+		m.tapping.end(m.given().log())
+		m.readiness.lack(errStopped)
 	}, nil
 }
 
@@ -112,7 +112,7 @@ func setProcessLogger(log logr.Logger) {
 
 // run starts everything in order and stops it in reverse order. Its error is errStopped after a stop.
 func (m *ExtensionManager) run(ctx context.Context) error {
-	log := m.logr()
+	log := m.given().log()
 	if err := m.awaitAPIServer(ctx, log); err != nil {
 		return err
 	}
@@ -135,15 +135,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	defer stopBackground()
 	starting, stopStarting := context.WithCancel(ctx) // also ends after a failed start
 	defer stopStarting()
-	err := m.startKubeManager(func(mgr manager.Manager) <-chan struct{} {
-		ended := make(chan struct{})
-		r.tasks.Go(func() { defer close(ended); r.failed <- m.runKubeManager(background, mgr) })
-		return ended
-	})
+	err := r.startKubeManager(given)
 	if err != nil {
 		return err
 	}
-	defer m.startNoKubeManager()
+	defer given.startNoKubeManager()
 	if len(given.watchers) > 0 {
 		r.tasks.Go(func() { r.failed <- m.watchPods(starting) })
 	}
@@ -152,7 +148,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		drain, err = r.serve(starting)
 	} else {
 		log.Info("no extension was added; nothing is served or registered")
-		m.setReady()
+		m.readiness.begin()
 	}
 	if err == nil {
 		select {
@@ -173,11 +169,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 
 // awaitAPIServer waits until the API server responds, be it with Forbidden.
 func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) error {
-	config, clients, err := m.own()
+	config, clients, err := m.given().own()
 	if err != nil {
 		return err
 	}
-	m.setUnready(errors.New("waiting for the API server"))
+	m.readiness.lack(errors.New("waiting for the API server"))
 	err = wait.Retry(ctx, log, "the API server", func(ctx context.Context) error {
 		err := clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {
@@ -194,9 +190,24 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 	return fmt.Errorf("eirinix: the API server at %s refuses the connection's credentials or cannot be trusted; check the kubeconfig: %w", config.Host, err)
 }
 
-func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("eirinix: the controller-runtime manager failed: %w", err)
+// startKubeManager starts the controller-runtime manager, unless it is the one that runs this Manager.
+func (r *run) startKubeManager(given setup) error {
+	r.m.mu.Lock()
+	hosted := r.m.hosted
+	r.m.mu.Unlock()
+	if hosted {
+		return nil
 	}
-	return errStopped
+	return given.startKubeManager(func(mgr manager.Manager) <-chan struct{} {
+		ended := make(chan struct{})
+		r.tasks.Go(func() {
+			defer close(ended)
+			err := errStopped
+			if failed := mgr.Start(r.background); failed != nil {
+				err = fmt.Errorf("eirinix: the controller-runtime manager failed: %w", failed)
+			}
+			r.failed <- err
+		})
+		return ended
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -34,10 +35,10 @@ func seamOf(manager any) (seam.Program, error) {
 	}
 	s := m.given()
 	return seam.Program{
-		Fingerprint: s.options.OperatorFingerprint, Log: m.logr(),
+		Fingerprint: s.options.OperatorFingerprint, Log: m.given().log(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapCalls, Deployment: m.deployment, Offline: m.offline,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapping.start, Deployment: m.deployment, Offline: m.offline,
 	}, nil
 }
 
@@ -54,14 +55,14 @@ func (m *ExtensionManager) resolveBeside(ctx context.Context, asks func(string) 
 	}
 	p := m.program.Load()
 	if p == nil {
-		if p, err = m.newProgram(nil, m.logr()); err != nil {
+		if p, err = m.newProgram(nil, m.given().log()); err != nil {
 			return r, err
 		}
 		if err := p.modesBeside(ctx); err != nil {
 			r.Notes = append(r.Notes, err.Error())
 		}
 	}
-	all, err := m.resolveAll(p.modes, from)
+	all, err := m.given().resolveAll(p.modes, from)
 	if err != nil {
 		return r, err
 	}
@@ -79,7 +80,7 @@ func (m *ExtensionManager) readsBeside(ctx context.Context, asks func(string) bo
 	}
 	definitions := slices.DeleteFunc(slices.Clone(s.steps), func(d definition) bool { return !asks(d.name) })
 	resolver := newResolver(s.options, resources.Cluster{})
-	set, err := resolver.newReads(definitions, m.logr(), nil)
+	set, err := resolver.newReads(definitions, m.given().log(), nil)
 	if err != nil || set.Empty() {
 		return nil, err
 	}
@@ -190,7 +191,7 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	}
 	made.Entries, made.Webhooks, made.Conversions = all.entries, s.options.offlineWebhooks(), s.conversions
 	made.Scheme, made.Mapper = r.scheme, r.cluster.Mapper
-	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapped
+	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapping.wrap
 	return made, nil
 }
 
@@ -234,41 +235,47 @@ func (s setup) offlineSteps(mapper meta.RESTMapper) (steps []webhookconf.Step, _
 // tapTimeout bounds the end of a Tap when Run ends.
 const tapTimeout = 5 * time.Second
 
-// tapCalls is seam.Program.Tap.
-func (m *ExtensionManager) tapCalls(open func(release func()) (seam.Tap, error)) error {
-	if !m.isTapped.CompareAndSwap(false, true) {
+// tapping holds the Tap of a Manager. It is safe for concurrent use.
+type tapping struct {
+	taken atomic.Bool              // a Tap was requested and has not been released
+	tap   atomic.Pointer[seam.Tap] // nil while there is none
+}
+
+// start is seam.Program.Tap.
+func (t *tapping) start(open func(release func()) (seam.Tap, error)) error {
+	if !t.taken.CompareAndSwap(false, true) {
 		return errors.New("eirinix: another recording is in progress; stop it first")
 	}
-	t, err := open(func() {
-		m.tap.Store(nil)
-		m.isTapped.Store(false)
+	tap, err := open(func() {
+		t.tap.Store(nil)
+		t.taken.Store(false)
 	})
 	if err != nil {
-		m.isTapped.Store(false)
+		t.taken.Store(false)
 		return err
 	}
-	m.tap.Store(&t)
+	t.tap.Store(&tap)
 	return nil
 }
 
-// endTap ends a Tap that the program has not released itself.
-func (m *ExtensionManager) endTap() {
-	t := m.tap.Load()
-	if t == nil {
+// end ends a Tap that the program has not released itself.
+func (t *tapping) end(log logr.Logger) {
+	tap := t.tap.Load()
+	if tap == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tapTimeout)
 	defer cancel()
-	if err := t.End(ctx); err != nil {
-		m.logr().Error(err, "the recording is not whole")
+	if err := tap.End(ctx); err != nil {
+		log.Error(err, "the recording is not whole")
 	}
 }
 
-// tapped gives the calls of a handler to a Tap, except those of a diagnosis.
-func (m *ExtensionManager) tapped(handler http.Handler) http.Handler {
+// wrap gives the calls of a handler to a Tap, except those of a diagnosis.
+func (t *tapping) wrap(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if t := m.tap.Load(); t != nil && path.Base(r.URL.Path) != diagnose.CanaryName {
-			t.Wrap(handler).ServeHTTP(w, r)
+		if tap := t.tap.Load(); tap != nil && path.Base(r.URL.Path) != diagnose.CanaryName {
+			tap.Wrap(handler).ServeHTTP(w, r)
 			return
 		}
 		handler.ServeHTTP(w, r)

@@ -74,14 +74,14 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	}
 	return func() error { //nolint:contextcheck // ctx has ended by then
 		defer handler.Stop()
-		return r.m.drain(r.m.GetManagerOptions(), server, r.log)
+		return r.drain(server)
 	}, nil
 }
 
 // resolve resolves the steps as the cluster, and what they read, are now.
 func (r *run) resolve(ctx context.Context, p *program) error {
 	return wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) error {
-		steps, err := r.m.resolveAll(p.modes, p.holdingBack())
+		steps, err := r.m.given().resolveAll(p.modes, p.holdingBack())
 		if err == nil {
 			p.resolved.Store(&steps)
 		}
@@ -95,7 +95,7 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.m.setUnready(fmt.Errorf("waiting for certificates: %s", p.certificates))
+	r.m.readiness.lack(fmt.Errorf("waiting for certificates: %s", p.certificates))
 	r.tasks.Go(func() { p.objects.Run(r.background) })
 	if issued, ok := p.certificates.(*controller.Issued); ok {
 		issued.Wake = p.objects.Wake
@@ -126,7 +126,7 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 
 // open makes the server, serves the steps on it and opens its port.
 func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, error) {
-	server, handler, err := r.m.newServer(p.certificates, r.log)
+	server, handler, err := r.newServer(p.certificates)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,7 +143,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 	}
 	// API servers can call as soon as the port is open, because another version can be registered already.
 	p.reports = p.report(r.background, *r.m.GetManagerOptions().RegisterWebHook && r.rights.Events()) //nolint:contextcheck // it outlives ctx
-	if err := r.m.serveSteps(handler, p, *p.resolved.Load(), p.routes(ctx)); err != nil {
+	if err := p.serveSteps(handler, *p.resolved.Load(), p.routes(ctx)); err != nil {
 		return nil, nil, err
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
@@ -174,22 +174,22 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	if registers {
 		m.warnOfOwnPod(ctx, r.log)
 	}
-	steps, options := *p.resolved.Load(), o.webhookOptions(m.registeredPort(o, server))
+	steps, options := *p.resolved.Load(), o.webhookOptions(o.registeredPort(server))
 	registration, err := m.registration(steps, options, p.modes)
 	if err != nil {
 		return err
 	}
 	ready := make(chan struct{})
 	loop := p.newController(steps, registration, func(c *controller.Config) { //nolint:contextcheck // the loop outlives ctx
-		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.becomeReady(p, ready, r.failed)
+		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.readiness.report(r.log, ready, r.failed)
 		c.Serve = func(routes map[string]rollout.Route) error {
-			return m.serveSteps(handler, p, *p.resolved.Load(), routes)
+			return p.serveSteps(handler, *p.resolved.Load(), routes)
 		}
 		if registers {
 			c.Owner = p.owningNamespace
 		}
 	})
-	m.setUnready(errors.New("not registered yet"))
+	m.readiness.lack(errors.New("not registered yet"))
 	m.program.Store(p)
 	p.describeSteps(options)
 	r.tasks.Go(func() { loop.Run(r.background, p.objects) })
@@ -200,7 +200,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 				return err
 			}
 			if err := loop.Replace(ctx, next, o.single(), func(routes map[string]rollout.Route) error {
-				err := m.serveSteps(handler, p, steps, routes)
+				err := p.serveSteps(handler, steps, routes)
 				if err == nil {
 					p.resolved.Store(&steps)
 				}
@@ -224,21 +224,21 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{},
 	case <-ctx.Done():
 		return
 	}
-	r.m.setReady()
+	r.m.readiness.begin()
 	address := r.m.Addr().String()
 	r.log.Info("ready", "address", address, "registered", target.String(), "note", "a diagnosis now checks whether API servers reach it")
 	diagnose.Watch(ctx, p.diagnosis(address), r.log)
 }
 
 // serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.
-func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps resolved, routes map[string]rollout.Route) error {
+func (p *program) serveSteps(handler *admit.Handler, steps resolved, routes map[string]rollout.Route) error {
 	own := map[string]rollout.Route{}
 	for path, route := range routes {
-		if path = strings.TrimPrefix(path, m.pathPrefix()); !strings.HasPrefix(path, admit.ConvertPrefix) {
+		if path = strings.TrimPrefix(path, p.m.pathPrefix()); !strings.HasPrefix(path, admit.ConvertPrefix) {
 			own[path] = route
 		}
 	}
-	chains, err := m.chains(steps, own, p.modes, p.reading())
+	chains, err := p.m.chains(steps, own, p.modes, p.reading())
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 	mutating, validating := admit.MutatePrefix+diagnose.CanaryName, admit.ValidatePrefix+diagnose.CanaryName
 	chains[mutating], chains[validating] = chain.Config{Steps: canary}, chain.Config{Steps: canary, Validating: true}
 	handler.ServeAll(chains, mutating, validating)
-	m.serveConversions(handler, steps.conversions, p.keys, routes)
+	p.serveConversions(handler, steps.conversions, routes)
 	return nil
 }
 
@@ -296,7 +296,7 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 		case <-ctx.Done():
 			return
 		}
-		found, err := r.m.resolveAll(p.modes, p.holdingBack())
+		found, err := r.m.given().resolveAll(p.modes, p.holdingBack())
 		if err == nil && ctx.Err() == nil && found.changes(known) {
 			if err = begin(found); err == nil {
 				known = found
@@ -309,7 +309,7 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 }
 
 // registeredPort returns the port that is registered for the API server.
-func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
+func (o ManagerOptions) registeredPort(server server) int32 {
 	_, port, _ := o.listen()
 	if _, hosted := server.(*serving.Hosted); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
 		return int32(server.Port())
@@ -317,7 +317,8 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Logger) (server, *admit.Handler, error) {
+func (r *run) newServer(certs controller.Certificates) (server, *admit.Handler, error) {
+	m, log := r.m, r.log
 	o := m.GetManagerOptions()
 	handler := &admit.Handler{
 		MaxBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes),
@@ -330,7 +331,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 	hosting, inherited := m.host, m.hostOptions.TLSOpts
 	m.mu.Unlock()
 	if hosting != nil {
-		server := serving.NewHosted(hosting, m.tapped(handler), m.pathPrefix(), log)
+		server := serving.NewHosted(hosting, m.tapping.wrap(handler), m.pathPrefix(), log)
 		handler.Draining = server.Draining
 		return server, handler, nil
 	}
@@ -341,8 +342,8 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 	server := &serving.Server{
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
-		Ready:          m.checkReady,
-		Handler:        m.tapped(handler),
+		Ready:          m.readiness.check,
+		Handler:        m.tapping.wrap(handler),
 		Log:            log,
 		TLS:            append(slices.Clip(inherited), o.TLS),
 	}
@@ -351,10 +352,11 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 }
 
 // drain stops serving without losing a call.
-func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logger) error {
-	m.setUnready(errStopped)
+func (r *run) drain(server server) error {
+	o, log := r.m.GetManagerOptions(), r.log
+	r.m.readiness.lack(errStopped)
 	server.Drain()
-	errs := []error{m.sayGoodbye(o, m.program.Load(), log)}
+	errs := []error{r.m.program.Load().announceStop(o, log)}
 	if d := o.drainDelay(); d > 0 {
 		log.Info("stopping: not ready any more, still serving", "for", d.String())
 		_ = wait.Sleep(context.Background(), d)
@@ -366,9 +368,9 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logge
 	return errors.Join(errs...)
 }
 
-// sayGoodbye records for other versions that this replica stops, and removes the configurations if UnregisterOnStop is
+// announceStop records for other versions that this replica stops, and removes the configurations if UnregisterOnStop is
 // set.
-func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
+func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := p.controller.Leave(leaving, o.single()); err != nil {

@@ -184,16 +184,15 @@ func (r resolved) changes(since resolved) bool {
 
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests. Without modes,
 // those of the definitions apply. With reads, steps wait for what they read.
-func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, error) {
-	mapper, err := m.restMapper()
+func (s setup) resolveAll(in *modes.Modes, from reading) (resolved, error) {
+	mapper, err := s.restMapper()
 	if err != nil {
 		return resolved{}, err
 	}
-	_, clients, err := m.own()
+	_, clients, err := s.own()
 	if err != nil {
 		return resolved{}, err
 	}
-	s := m.given()
 	r := newResolver(s.options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion})
 	r.modes, r.reads = in, from
 	all, err := r.all(s.steps)

@@ -69,7 +69,7 @@ func (m *ExtensionManager) runWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o, log := m.GetManagerOptions(), m.logr()
+	o, log := m.GetManagerOptions(), m.given().log()
 	selector := ""
 	if *o.FilterEiriniApps {
 		selector = labels.Set{LabelSourceType: sourceTypeApp}.String()
@@ -95,7 +95,7 @@ func (m *ExtensionManager) deliver(event watch.Event) {
 		func() {
 			defer func() {
 				if r := recover(); r != nil {
-					m.logr().Info("watcher panicked; it still receives the next event", "watcher", fmt.Sprintf("%T", w), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+					m.given().log().Info("watcher panicked; it still receives the next event", "watcher", fmt.Sprintf("%T", w), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 				}
 			}()
 			w.Handle(m, event)
