@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
@@ -64,18 +61,10 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 	case m.options.Certificates != nil:
 		return m.options.Certificates
 	case m.host != nil:
-		return hostFiles(m.hostOptions)
+		f := serving.HostFiles(m.hostOptions)
+		return fromFiles{f.Dir, f.Cert, f.Key, "ca.crt"} // where cert-manager puts it
 	}
 	return nil
-}
-
-// hostFiles returns the certificate files of a KubeManager's own webhook server, with the CA's where cert-manager puts
-// it. The defaults are those of controller-runtime.
-func hostFiles(o webhook.Options) fromFiles {
-	return fromFiles{
-		dir:  cmp.Or(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
-		cert: cmp.Or(o.CertName, "tls.crt"), key: cmp.Or(o.KeyName, "tls.key"), ca: "ca.crt",
-	}
 }
 
 // A CertificateSource provides serving certificates that the Manager does not issue itself. FromFiles, FromSecret and

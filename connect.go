@@ -5,7 +5,6 @@ package eirinix
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -21,11 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -76,7 +71,7 @@ func (m *ExtensionManager) GetKubeConnection() (*rest.Config, error) {
 
 // newConnection returns a connection that is made on first use.
 func (m *ExtensionManager) newConnection() *connection {
-	return &connection{api: &m.api, hooks: m.hooks, checkReady: m.readiness.check, certificate: m.servingCertificate}
+	return &connection{api: &m.api, hooks: m.hooks, checkReady: m.readiness.Check, certificate: m.servingCertificate}
 }
 
 // servingCertificate returns the certificate that the Manager serves with, or nil.
@@ -264,33 +259,12 @@ func (c *connection) kubeManager(s setup) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := manager.Options{
-		Scheme:                 o.Scheme,
-		Logger:                 s.log(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return calm{c} })),
-		WebhookServer:          serving.Placeholder{Mux: c.hooks, Ready: c.checkReady},
-		Metrics:                c.metrics(s),
-		HealthProbeBindAddress: cmp.Or(o.HealthProbeBindAddress, "0"),
-		// Two Managers in one process can have controllers of the same name.
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	}
-	if o.Namespace != "" {
-		options.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
-	}
-	if _, unwatchable := cfg.Transport.(interface{ NoWatches() }); unwatchable { // an in-memory API, of a test or a preview
-		options.NewClient = func(config *rest.Config, o client.Options) (client.Client, error) {
-			o.Cache = nil
-			return client.New(config, o)
-		}
-	}
-	mgr, err := manager.New(cfg, options)
+	mgr, err := cluster.NewKubeManager(cfg, manager.Options{
+		Scheme: o.Scheme, Logger: s.log(zap.WrapCore(cluster.Calm)), WebhookServer: serving.Placeholder{Mux: c.hooks, Ready: c.checkReady},
+		Metrics: c.metrics(s), HealthProbeBindAddress: cmp.Or(o.HealthProbeBindAddress, "0"),
+	}, o.Namespace, c.checkReady)
 	if err != nil {
-		return nil, fmt.Errorf("eirinix: cannot make the controller-runtime manager: %w", err)
-	}
-	if err := errors.Join(
-		mgr.AddHealthzCheck("eirinix", healthz.Ping),
-		mgr.AddReadyzCheck("eirinix", func(*http.Request) error { return c.checkReady() }),
-	); err != nil {
-		return nil, fmt.Errorf("eirinix: cannot add health checks to the controller-runtime manager: %w", err)
+		return nil, err
 	}
 	c.manager = mgr
 	return mgr, nil
@@ -317,17 +291,4 @@ func (o ManagerOptions) reviewsMetrics() bool {
 func (s setup) log(options ...zap.Option) logr.Logger {
 	options = append(options, zap.AddStacktrace(zapcore.FatalLevel)) // a stack trace of this library is of no use to readers of the program's log
 	return zapr.NewLogger(s.options.Logger.Desugar().WithOptions(options...)).WithName("eirinix")
-}
-
-// calm is a core for controller-runtime's manager. The lines with which it stops are of level Debug: there are many of
-// them, before each error of Start.
-type calm struct{ zapcore.Core }
-
-func (c calm) With(fields []zapcore.Field) zapcore.Core { return calm{c.Core.With(fields)} }
-
-func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if strings.HasPrefix(entry.Message, "Stopping and waiting for ") || strings.HasPrefix(entry.Message, "Wait completed, ") {
-		entry.Level = zapcore.DebugLevel
-	}
-	return c.Core.Check(entry, checked)
 }

@@ -5,18 +5,15 @@ package eirinix
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -40,11 +37,11 @@ func (m *ExtensionManager) joinAnother(mgr manager.Manager) {
 	// configured. A runnable added to it starts at once, before any extension has been added here. In that case the
 	// program calls Start or Run.
 	name := "eirinix-" + m.options.OperatorFingerprint
-	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.readiness.check() }) != nil
+	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.readiness.Check() }) != nil
 	if m.hosted { // asking for the server could start it, without certificates
 		m.log().Info("the KubeManager already runs, so TLSOpts, Host and Port of its webhook server do not apply to the Manager's; use ManagerOptions.TLS and ListenAddress")
 	} else {
-		m.host, m.hostOptions = hostOf(mgr, m.log())
+		m.host, m.hostOptions = serving.HostOf(mgr, m.log())
 	}
 	if err := mgr.Add(joined{m: m, mgr: mgr, late: m.hosted}); err != nil {
 		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err))
@@ -75,7 +72,7 @@ func (m *ExtensionManager) startEarly() error {
 	if m.joined == nil || m.hosted {
 		return nil
 	}
-	if err := m.joined.Add(early{serving.Placeholder{Ready: m.readiness.check}, joined{m: m, mgr: m.joined}}); err != nil {
+	if err := m.joined.Add(early{serving.Placeholder{Ready: m.readiness.Check}, joined{m: m, mgr: m.joined}}); err != nil {
 		return fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err)
 	}
 	return nil
@@ -102,33 +99,6 @@ func (j joined) Start(ctx context.Context) error {
 		j.m.Stop() // it uses the cache of this KubeManager, and perhaps its server
 	}
 	return nil
-}
-
-// hostOf returns the KubeManager's own webhook server if it has certificates, with a copy of its options. So it does if it
-// has handlers, because with the first one it sets its CertDir. A server without certificates is switched off, and only the
-// options are returned, for the server in its place. Asking for the server has added it to the KubeManager, and without
-// certificates it would keep the KubeManager from starting.
-func hostOf(mgr manager.Manager, log logr.Logger) (*webhook.DefaultServer, webhook.Options) {
-	server, ok := mgr.GetWebhookServer().(*webhook.DefaultServer)
-	switch {
-	case !ok:
-		return nil, webhook.Options{}
-	case server.Options.Port < 0: // by the program, or by another Manager, which then has its address and its handlers
-		return nil, webhook.Options{TLSOpts: server.Options.TLSOpts}
-	}
-	o := server.Options
-	files := hostFiles(o)
-	_, noCertificate := os.Stat(filepath.Join(files.dir, files.cert))
-	_, noKey := os.Stat(filepath.Join(files.dir, files.key))
-	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || errors.Join(noCertificate, noKey) == nil || hasCertificates(o) {
-		return server, o
-	}
-	if o.WebhookMux == nil {
-		o.WebhookMux = http.NewServeMux() // to see later what was registered
-	}
-	server.Options.Port, server.Options.WebhookMux = -1, o.WebhookMux
-	log.Info("the KubeManager's own webhook server has no certificates and is switched off; the Manager runs a server of its own, with the TLSOpts of that one, and at its Host and Port if ListenAddress is empty. To use that one, set its CertDir, or register a handler on it, before NewManager")
-	return nil, o
 }
 
 // declaredPort returns the port that is registered while no server listens yet.
@@ -162,7 +132,7 @@ func (m *ExtensionManager) validateHosted() error {
 			given.TLSOpts = nil // they are reported once
 		}
 		errs = append(errs, serving.CheckTLS("ManagerOptions.TLS", append(slices.Clip(given.TLSOpts), o.TLS)))
-		badIf(given.ClientCAName != "", "KubeManager has a webhook server with ClientCAName, but without certificates, so that the Manager's server takes its place; set ClientCA.File to %q in place of it", filepath.Join(hostFiles(given).dir, given.ClientCAName))
+		badIf(given.ClientCAName != "", "KubeManager has a webhook server with ClientCAName, but without certificates, so that the Manager's server takes its place; set ClientCA.File to %q in place of it", filepath.Join(serving.HostFiles(given).Dir, given.ClientCAName))
 		if given.WebhookMux != nil {
 			paths := serving.Registered(given.WebhookMux)
 			badIf(len(paths) > 0, "KubeManager has a webhook server with handlers, but without certificates, so that the Manager's server takes its place and does not serve %s; add them with AddExtension, or register them before NewManager, so that the other server serves all", strings.Join(paths, ", "))
@@ -172,14 +142,8 @@ func (m *ExtensionManager) validateHosted() error {
 	badIf(o.TLS != nil, "TLS is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set its TLSOpts")
 	badIf(!o.ClientCA.isZero(), "ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
 	badIf(o.ListenAddress != "", "ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
-	badIf(o.Certificates == nil && hasCertificates(given), "KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
+	badIf(o.Certificates == nil && serving.HasCertificates(given), "KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
 	return errors.Join(errs...)
-}
-
-// hasCertificates reports whether the TLS options of a server provide a certificate.
-func hasCertificates(o webhook.Options) bool {
-	config := serving.ChangedTLS(new(tls.Config), o.TLSOpts)
-	return config.GetCertificate != nil || len(config.Certificates) > 0
 }
 
 // pathPrefix returns the prefix of the registered paths. On a server that the program also uses itself, it is the

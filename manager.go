@@ -61,6 +61,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
@@ -112,7 +113,7 @@ type Manager interface {
 var _ Manager = (*ExtensionManager)(nil)
 
 // errStopped is the cause of a requested stop.
-var errStopped = errors.New("the Manager was stopped")
+var errStopped = controller.ErrStopped
 
 // ExtensionManager is the Manager that NewManager returns. Its methods are safe for concurrent use. It runs only once:
 // after Stop, make a new one.
@@ -136,7 +137,7 @@ type ExtensionManager struct {
 	hooks         *http.ServeMux // the handlers that the program itself registered on the webhook server
 
 	// The fields below are safe for concurrent use without mu.
-	readiness readiness
+	readiness *controller.Readiness
 	api       cluster.API             // the state that the library's own requests share
 	program   atomic.Pointer[program] // nil until steps are served
 	tapping   tapping
@@ -170,7 +171,7 @@ func (m *ExtensionManager) given() setup {
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
 		setup:     setup{options: opts.withDefaults()},
-		readiness: readiness{first: make(chan struct{}), why: errors.New("not started")},
+		readiness: controller.NewReadiness(errors.New("not started")),
 		instance:  newInstance(),
 		hooks:     http.NewServeMux(),
 	}
@@ -356,7 +357,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 // It stays open if Start returns an error.
 //
 // Each API server takes some more milliseconds to apply a new configuration, and does not report when it has.
-func (m *ExtensionManager) Ready() <-chan struct{} { return m.readiness.first }
+func (m *ExtensionManager) Ready() <-chan struct{} { return m.readiness.First() }
 
 // Addr returns the address that the Manager listens on, with the port that was picked if ListenAddress requested a free
 // one. It is nil until the port is open.

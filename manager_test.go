@@ -211,7 +211,7 @@ var _ = Describe("Manager", func() {
 			Expect(m.AddExtension(valueExtension{})).To(Succeed())
 			ended := make(chan error, 1)
 			go func() { ended <- m.Run(ctx) }()
-			Eventually(m.readiness.check).Should(MatchError(ContainSubstring("waiting for the API server")))
+			Eventually(m.readiness.Check).Should(MatchError(ContainSubstring("waiting for the API server")))
 			Expect(ended).NotTo(Receive())
 			during := m.GetContext()
 			Expect(during.Err()).NotTo(HaveOccurred())
@@ -293,7 +293,7 @@ var _ = Describe("A Manager that is ready", func() {
 	It("ends once the registration of another program stands, and not for other errors", func() {
 		m := NewManager(ManagerOptions{Host: "webhook.example.org", Logger: zap.NewNop().Sugar()})
 		ready, failed := make(chan struct{}), make(chan error, 1)
-		report := m.readiness.report(m.given().log(), ready, failed)
+		report := m.readiness.Report(m.given().log(), ready, failed)
 		report(nil)
 		Expect(ready).To(BeClosed())
 		report(errors.New("for a moment"))

@@ -301,7 +301,7 @@ func (r *run) followReads(p *program) error {
 // then, because an API server may need a conversion of this program for the list.
 func (r *run) awaitReads(ctx context.Context, p *program) error {
 	if !p.reads.Empty() {
-		r.m.readiness.lack(errors.New("waiting for the objects that steps read"))
+		r.m.readiness.Lack(errors.New("waiting for the objects that steps read"))
 		p.reads.Settled(ctx)
 	}
 	return r.resolve(ctx, p)

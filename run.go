@@ -87,7 +87,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		stopRunning()
 		m.Stop() // ends a concurrent Watch too
 		m.tapping.end(m.given().log())
-		m.readiness.lack(errStopped)
+		m.readiness.Lack(errStopped)
 	}, nil
 }
 
@@ -148,7 +148,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		drain, err = r.serve(starting)
 	} else {
 		log.Info("no extension was added; nothing is served or registered")
-		m.readiness.begin()
+		m.readiness.Begin()
 	}
 	if err == nil {
 		select {
@@ -173,7 +173,7 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 	if err != nil {
 		return err
 	}
-	m.readiness.lack(errors.New("waiting for the API server"))
+	m.readiness.Lack(errors.New("waiting for the API server"))
 	err = wait.Retry(ctx, log, "the API server", func(ctx context.Context) error {
 		err := clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {

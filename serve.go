@@ -95,7 +95,7 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.m.readiness.lack(fmt.Errorf("waiting for certificates: %s", p.certificates))
+	r.m.readiness.Lack(fmt.Errorf("waiting for certificates: %s", p.certificates))
 	r.tasks.Go(func() { p.objects.Run(r.background) })
 	if issued, ok := p.certificates.(*controller.Issued); ok {
 		issued.Wake = p.objects.Wake
@@ -181,7 +181,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	}
 	ready := make(chan struct{})
 	loop := p.newController(steps, registration, func(c *controller.Config) { //nolint:contextcheck // the loop outlives ctx
-		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.readiness.report(r.log, ready, r.failed)
+		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.readiness.Report(r.log, ready, r.failed)
 		c.Serve = func(routes map[string]rollout.Route) error {
 			return p.serveSteps(handler, *p.resolved.Load(), routes)
 		}
@@ -189,7 +189,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 			c.Owner = p.owningNamespace
 		}
 	})
-	m.readiness.lack(errors.New("not registered yet"))
+	m.readiness.Lack(errors.New("not registered yet"))
 	m.program.Store(p)
 	p.describeSteps(options)
 	r.tasks.Go(func() { loop.Run(r.background, p.objects) })
@@ -224,7 +224,7 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{},
 	case <-ctx.Done():
 		return
 	}
-	r.m.readiness.begin()
+	r.m.readiness.Begin()
 	address := r.m.Addr().String()
 	r.log.Info("ready", "address", address, "registered", target.String(), "note", "a diagnosis now checks whether API servers reach it")
 	diagnose.Watch(ctx, p.diagnosis(address), r.log)
@@ -342,7 +342,7 @@ func (r *run) newServer(certs controller.Certificates) (server, *admit.Handler, 
 	server := &serving.Server{
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
-		Ready:          m.readiness.check,
+		Ready:          m.readiness.Check,
 		Handler:        m.tapping.wrap(handler),
 		Log:            log,
 		TLS:            append(slices.Clip(inherited), o.TLS),
@@ -354,7 +354,7 @@ func (r *run) newServer(certs controller.Certificates) (server, *admit.Handler, 
 // drain stops serving without losing a call.
 func (r *run) drain(server server) error {
 	o, log := r.m.GetManagerOptions(), r.log
-	r.m.readiness.lack(errStopped)
+	r.m.readiness.Lack(errStopped)
 	server.Drain()
 	errs := []error{r.m.program.Load().announceStop(o, log)}
 	if d := o.drainDelay(); d > 0 {
