@@ -1,7 +1,7 @@
 package manifests
 
-// This file builds the objects: the rights of the program, its Service and its workload. It is pure: equal programs result in
-// equal objects, in the same order.
+// This file puts the objects together, and builds the accounts with their rights. Equal programs result in equal objects, in
+// the same order.
 
 import (
 	"crypto/sha256"
