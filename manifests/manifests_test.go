@@ -130,7 +130,7 @@ func kinds(objects []client.Object) (all []string) {
 	return all
 }
 
-func jsonOf(v any) string {
+func asJSON(v any) string {
 	GinkgoHelper()
 	text, err := json.Marshal(v)
 	Expect(err).NotTo(HaveOccurred())
@@ -200,7 +200,7 @@ var _ = Describe("A program's manifests", func() {
 		for i, document := range documents {
 			read := reflect.New(reflect.TypeOf(objects[i]).Elem()).Interface().(client.Object)
 			Expect(yaml.UnmarshalStrict([]byte(document), read)).To(Succeed())
-			Expect(jsonOf(read)).To(MatchJSON(jsonOf(objects[i])))
+			Expect(asJSON(read)).To(MatchJSON(asJSON(objects[i])))
 		}
 	})
 

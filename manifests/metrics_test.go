@@ -94,12 +94,12 @@ var _ = Describe("A program's manifests, for those who read its metrics,", func(
 		Expect(selector.Matches(labels.Set(serving.Labels))).To(BeTrue())
 		Expect(selector.Matches(labels.Set(the[*batchv1.Job](objects).Spec.Template.Labels))).To(BeFalse())
 		Expect(serving.Spec.Containers[0].Ports).To(ContainElement(corev1.ContainerPort{Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}))
-		Expect(jsonOf(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{
+		Expect(asJSON(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{
 			"port": "metrics", "path": "/metrics", "scheme": "https", "tlsConfig": {"insecureSkipVerify": true},
 			"authorization": {"type": "Bearer", "credentials": {"name": "eirini-x-metrics", "key": "token"}}
 		}]`))
 		o.MetricsUnauthenticated = true
 		monitor = the[*unstructured.Unstructured](manifestsOf(o, valueExtension{}))
-		Expect(jsonOf(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{"port": "metrics", "path": "/metrics", "scheme": "http"}]`))
+		Expect(asJSON(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{"port": "metrics", "path": "/metrics", "scheme": "http"}]`))
 	})
 })

@@ -165,9 +165,9 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(containerOf(o, valueExtension{}).Env).To(HaveExactElements(
 			And(HaveField("Name", "MEMORY_LIMIT_MIB"), HaveField("ValueFrom.ResourceFieldRef.Resource", "limits.memory")),
 			corev1.EnvVar{Name: "GOMEMLIMIT", Value: "$(MEMORY_LIMIT_MIB)000000B"}))
-		Expect(jsonOf(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"512Mi"}`))
+		Expect(asJSON(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"512Mi"}`))
 		o.MaxRequestBytes = 4 << 20
-		Expect(jsonOf(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"288Mi"}`))
+		Expect(asJSON(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"288Mi"}`))
 
 		own := corev1.EnvVar{Name: "GOMEMLIMIT", Value: "off"}
 		o.Deployment.Env = []corev1.EnvVar{own}

@@ -43,7 +43,7 @@ const (
 	acceptLabels  = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
-// lister sends list requests. The requests of all resources share one rate.
+// lister sends requests for lists and for single objects, which share one rate.
 type lister struct {
 	client   rest.Interface
 	rate     flowcontrol.RateLimiter
@@ -112,12 +112,10 @@ func (l *lister) list(ctx context.Context, path, accept string, each func(contex
 // nextPage requests a page until its response is complete or at least one new object of it was received. Requests that
 // fail without an object are repeated, as long as that can help.
 func (s *listing) nextPage(ctx context.Context) (*page, error) {
-	patient, cancel := context.WithTimeout(ctx, s.patience)
-	defer cancel()
 	var p *page
-	err := wait.Retry(patient, s.log, "the list of "+s.path, func(context.Context) error {
-		p = &page{listing: s}
-		err := p.get(ctx)
+	err := s.request(ctx, "the list of "+s.path, func(limited context.Context) error {
+		p = &page{listing: s, audited: ctx}
+		err := p.get(limited)
 		if p.received > 0 && ctx.Err() == nil && wait.Transient(err) {
 			s.log.V(1).Info("a page broke off; requesting its rest", "path", s.path, "reason", err.Error())
 			return nil
@@ -125,6 +123,20 @@ func (s *listing) nextPage(ctx context.Context) (*page, error) {
 		return err
 	})
 	return p, err
+}
+
+// request calls get until it succeeds, for as long as that can help. Each call waits for its turn, and has the time of a page.
+func (l *lister) request(ctx context.Context, what string, get func(context.Context) error) error {
+	patient, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	return wait.Retry(patient, l.log, what, func(context.Context) error {
+		if err := l.rate.Wait(ctx); err != nil { // the context has ended, or would before the turn of this request
+			return &endedError{fmt.Errorf("%w: %w", context.DeadlineExceeded, err)}
+		}
+		limited, cancel := context.WithTimeout(ctx, l.pageTime)
+		defer cancel()
+		return get(limited)
+	})
 }
 
 // turn goes to the next page.
@@ -208,21 +220,16 @@ type page struct {
 
 // get requests the page and reads it to its end.
 func (p *page) get(ctx context.Context) error {
-	if err := p.rate.Wait(ctx); err != nil { // the context has ended, or would before the turn of this request
-		return &endedError{fmt.Errorf("%w: %w", context.DeadlineExceeded, err)}
-	}
-	limited, cancel := context.WithTimeout(ctx, p.pageTime)
-	defer cancel()
 	request := p.client.Get().AbsPath(p.path).SetHeader("Accept", p.accept).Param("limit", strconv.Itoa(p.pageSize)).MaxRetries(0)
 	if p.token != "" {
 		request = request.Param("continue", p.token)
 	}
-	stream, err := request.Stream(limited)
+	stream, err := request.Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	p.audited, p.body = ctx, &body{Reader: stream}
+	p.body = &body{Reader: stream}
 	return p.explain(p.read(json.NewDecoder(p.body)))
 }
 

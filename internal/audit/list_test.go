@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
@@ -311,6 +312,18 @@ var _ = Describe("A list of namespaces", func() {
 			Expect(apierrors.IsNotFound(err)).To(BeTrue())
 		}
 		Expect(a.asked()).To(HaveLen(3))
+	})
+
+	It("ends with the deadline, also if it is before the turn of the next request", func(ctx SpecContext) {
+		a := newAnswers(text(`{"items":[]}`))
+		a.lister.rate = flowcontrol.NewTokenBucketRateLimiter(0.01, 1)
+		short, cancel := context.WithTimeout(ctx, 10*time.Second)
+		DeferCleanup(cancel)
+		_, err := newNamespaces(a.lister, "").of(short, "young")
+		ended, ok := errors.AsType[*endedError](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(ended.err).To(MatchError(context.DeadlineExceeded))
+		Expect(short.Err()).NotTo(HaveOccurred())
 	})
 })
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
-	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 var namespaceResource = resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces")}
@@ -53,15 +52,8 @@ func (n *namespaces) of(ctx context.Context, name string) (labels.Set, error) {
 }
 
 func (n *namespaces) get(ctx context.Context, name string) (labels.Set, error) {
-	patient, cancel := context.WithTimeout(ctx, n.lister.patience)
-	defer cancel()
 	var found head
-	err := wait.Retry(patient, n.lister.log, "the namespace "+name, func(context.Context) error {
-		if err := n.lister.rate.Wait(ctx); err != nil {
-			return err
-		}
-		limited, cancel := context.WithTimeout(ctx, n.lister.pageTime)
-		defer cancel()
+	err := n.lister.request(ctx, "the namespace "+name, func(limited context.Context) error {
 		text, err := n.lister.client.Get().AbsPath(namespaceResource.path(""), name).
 			SetHeader("Accept", acceptObjects).MaxRetries(0).DoRaw(limited)
 		if bad := decode.Into(text, &found); err == nil && bad != nil {

@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file makes a Helm chart of objects. Each object is YAML in which a few values are replaced by expressions.
 
@@ -39,9 +39,19 @@ type chart struct {
 	deployment  map[string]any
 }
 
-// Chart returns the files of a Helm chart, by their paths. With its own values it renders to the objects, which must hold
+// Chart writes objects into a folder as a Helm chart, in the way of Kustomization. There must be one Deployment, that of
+// Of. With its own values, the chart renders to the objects. docs/gitops.md lists the values, among them a
+// HorizontalPodAutoscaler that is off. The name of a Job ends in a hash of the values, because a Job cannot be changed.
+//
+// What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
+// several replicas.
+func Chart(dir string, objects ...client.Object) error {
+	return named("Chart", writeFolder(dir, forHelm, helmChart, objects))
+}
+
+// helmChart returns the files of a Helm chart, by their paths. With its own values it renders to the objects, which must hold
 // one Deployment. The name of a Job, which ends in a hash of what the Job is, ends in another one.
-func Chart(objects ...client.Object) (map[string][]byte, error) {
+func helmChart(objects ...client.Object) (map[string][]byte, error) {
 	trees, err := treesOf(objects...)
 	if err != nil {
 		return nil, err
@@ -66,11 +76,11 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 	}
 	name := nameOf(c.deployment)
 	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
-		"version: 0.1.0 # helm package --version sets another one\n", ForHelm, name, name)
+		"version: 0.1.0 # helm package --version sets another one\n", forHelm, name, name)
 	files["values.yaml"], files["values.schema.json"] = c.valuesFile(), c.schema()
-	files["templates/autoscaler.yaml"] = fmt.Appendf(nil, autoscaler, ForHelm, name, escape(jsonOf(member(c.deployment, "metadata", "labels"))))
+	files["templates/autoscaler.yaml"] = fmt.Appendf(nil, autoscaler, forHelm, name, escape(jsonOf(member(c.deployment, "metadata", "labels"))))
 	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
-		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(ForHelm, "# "), name, name)
+		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(forHelm, "# "), name, name)
 	return files, nil
 }
 
@@ -109,8 +119,8 @@ func (c *chart) argsValue(tree map[string]any) string {
 		return valueArgs
 	}
 	labels, program := member(tree, "metadata", "labels"), member(c.deployment, "metadata", "labels")
-	if labels[LabelName] == program[LabelName] {
-		switch labels[LabelComponent] {
+	if labels[labelName] == program[labelName] {
+		switch labels[labelComponent] {
 		case rights.Registering.String():
 			return valueRegisterArgs
 		case rights.Auditing.String():
@@ -231,7 +241,7 @@ func (c *chart) template(tree map[string]any) []byte {
 	if tree["kind"] == "PodDisruptionBudget" && nameOf(tree) == nameOf(c.deployment) { // with a single replica, it would never allow a node to be drained
 		written = fmt.Sprintf(several, "minReplicas") + "\n" + written + "{{ end }}\n"
 	}
-	return append([]byte(ForHelm+"\n"), written...)
+	return append([]byte(forHelm+"\n"), written...)
 }
 
 // replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
@@ -326,7 +336,7 @@ var about = []value{
 
 func (c *chart) valuesFile() []byte {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, ForHelm)
+	fmt.Fprintln(&b, forHelm)
 	for _, v := range about {
 		if value, has := c.values[v.name]; has {
 			fmt.Fprintf(&b, "\n# %s\n%s", v.comment, textOf(map[string]any{v.name: value}))
@@ -347,7 +357,7 @@ func (c *chart) schema() []byte {
 	}
 	required := slices.Sorted(maps.Keys(c.values))
 	text, _ := json.MarshalIndent(map[string]any{
-		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(ForHelm, "# "), "type": "object",
+		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(forHelm, "# "), "type": "object",
 		"properties": properties, "required": required, "additionalProperties": false,
 	}, "", "  ")
 	return append(text, '\n')

@@ -1,6 +1,6 @@
-package manifest
+package manifests
 
-// This file declares the user's choices, with their defaults and their validation.
+// This file holds the options, with their defaults and their validation.
 
 import (
 	"cmp"
@@ -18,6 +18,79 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
+// Options holds the inputs of Of that nothing else implies. Only Image is required. To set anything that has no field
+// here, change the objects that Of returns.
+type Options struct {
+	// Image is the container image of the program. The program runs with a read-only root file system and not as root.
+	// The image's user must therefore be a number other than 0, as in "USER 65532".
+	Image string
+
+	// Command replaces the image's entrypoint. Empty keeps it.
+	Command []string
+
+	// Args are the arguments with which the program calls Start. FlagArgs builds them from the flags of this process.
+	// If this process has arguments and Args is nil, Of logs a warning. If the program needs no arguments in the
+	// cluster, set an empty slice.
+	Args []string
+
+	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split deployment
+	// (RegisterWebHook false). Empty means "register" followed by Args.
+	RegisterArgs []string
+
+	// Env is the environment of the serving and the registering pods. GOMEMLIMIT is derived from the memory limit
+	// unless Env sets it.
+	Env []corev1.EnvVar
+
+	// Name is the name of the Deployment and of the objects that belong to it. Default OperatorFingerprint.
+	Name string
+
+	// ServiceAccountName is the name of the ServiceAccount, which is among the objects. Default Name.
+	ServiceAccountName string
+
+	// Replicas is the number of serving pods. 0 means 2, or 1 for a program without extensions, because the watchers
+	// and reconcilers of every replica see all events.
+	Replicas int32
+
+	// Labels are set on every object and pod, in addition to the labels that select the pods.
+	Labels map[string]string
+
+	// Annotations are set on every object and pod, in addition to the library's own. They can, for example, keep a
+	// service mesh's proxy out of the pods.
+	Annotations map[string]string
+
+	// PriorityClassName is the pods' PriorityClass. Empty means the cluster's default. system-cluster-critical suits a
+	// webhook with failurePolicy Fail.
+	PriorityClassName string
+
+	// NodeSelector holds the labels that a node must have in addition to kubernetes.io/os=linux.
+	NodeSelector map[string]string
+
+	// Tolerations are the tolerations of the pods.
+	Tolerations []corev1.Toleration
+
+	// ImagePullSecrets are the Secrets, in the program's namespace, with which the image is pulled.
+	ImagePullSecrets []corev1.LocalObjectReference
+
+	// Resources are the resources of the container. Empty means requests of 50m CPU and 64Mi memory, and a memory
+	// limit. The limit is 256Mi plus room for eight requests of MaxRequestBytes, so 512Mi by default. A CPU limit would
+	// delay calls.
+	Resources corev1.ResourceRequirements
+
+	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), with which a Prometheus of the Prometheus operator finds
+	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
+	// a Secret with its token. It requires MetricsBindAddress.
+	PodMonitor bool
+
+	// AuditSchedule adds a CronJob that audits the objects that exist, at these times (as in CronJobSpec: "0 6 * * *" or
+	// @daily). It has a ServiceAccount of its own, which may list the resources that the rules of the steps select.
+	// Empty means none.
+	AuditSchedule string
+
+	// AuditArgs are the arguments with which the program audits. Empty means Args followed by "audit" and
+	// "-policy-reports". The rights to write reports are granted only with the latter.
+	AuditArgs []string
+}
+
 const (
 	defaultReplicas       = 2
 	defaultRegisterArg    = "register"
@@ -30,44 +103,21 @@ const (
 	requestsAtOnce = 8
 )
 
-// ReportsArg is the argument with which an audit writes PolicyReports.
-const ReportsArg = "-policy-reports"
+// reportsArg is the argument with which an audit writes PolicyReports.
+const reportsArg = "-policy-reports"
 
-// WritesReports reports whether the arguments of the audit contain -policy-reports, in one of the forms of package flag.
-func (o Options) WritesReports() bool {
+// writesReports reports whether the arguments of the audit contain -policy-reports, in one of the forms of package flag.
+func (o Options) writesReports() bool {
 	return slices.ContainsFunc(o.AuditArgs, func(arg string) bool {
 		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		wanted, err := strconv.ParseBool(value)
-		return strings.HasPrefix(arg, "-") && name == ReportsArg[1:] && (!given || err == nil && wanted)
+		return strings.HasPrefix(arg, "-") && name == reportsArg[1:] && (!given || err == nil && wanted)
 	})
 }
 
-// Options holds the choices that nothing else implies. Its fields are those of manifests.Options, in the same order, so
-// that one type converts to the other.
-type Options struct {
-	Image              string
-	Command            []string
-	Args               []string
-	RegisterArgs       []string
-	Env                []corev1.EnvVar
-	Name               string
-	ServiceAccountName string
-	Replicas           int32
-	Labels             map[string]string
-	Annotations        map[string]string
-	PriorityClassName  string
-	NodeSelector       map[string]string
-	Tolerations        []corev1.Toleration
-	ImagePullSecrets   []corev1.LocalObjectReference
-	Resources          corev1.ResourceRequirements
-	PodMonitor         bool
-	AuditSchedule      string
-	AuditArgs          []string
-}
-
-// WithDefaults returns the options with their defaults filled in. maxRequest is the size of the largest request in
+// withDefaults returns the options with their defaults filled in. maxRequest is the size of the largest request in
 // bytes. serves is true for a program with extensions.
-func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool) Options {
+func (o Options) withDefaults(fingerprint string, maxRequest int64, serves bool) Options {
 	o.Name = cmp.Or(o.Name, fingerprint)
 	o.ServiceAccountName = cmp.Or(o.ServiceAccountName, o.Name)
 	if o.Replicas == 0 {
@@ -80,7 +130,7 @@ func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool)
 		o.RegisterArgs = append([]string{defaultRegisterArg}, o.Args...)
 	}
 	if len(o.AuditArgs) == 0 {
-		o.AuditArgs = append(slices.Clone(o.Args), auditArg, ReportsArg)
+		o.AuditArgs = append(slices.Clone(o.Args), auditArg, reportsArg)
 	}
 	if len(o.Resources.Limits)+len(o.Resources.Requests)+len(o.Resources.Claims) == 0 {
 		o.Resources = corev1.ResourceRequirements{
@@ -94,8 +144,8 @@ func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool)
 	return o
 }
 
-// Validate returns all errors, each with its remedy. metrics is the port of the pods' metrics, 0 for none.
-func (o Options) Validate(metrics int32) error {
+// validate returns all errors, each with its remedy. metrics is the port of the pods' metrics, 0 for none.
+func (o Options) validate(metrics int32) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("eirinix: manifests.Options."+format, args...))
@@ -133,7 +183,7 @@ func (o Options) Validate(metrics int32) error {
 		return append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 	}
 	annotation := func(key, _ string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }
-	checkMap("Labels", o.Labels, label, LabelName, LabelComponent, webhookconf.FingerprintLabel)
+	checkMap("Labels", o.Labels, label, labelName, labelComponent, webhookconf.FingerprintLabel)
 	checkMap("Annotations", o.Annotations, annotation, description)
 	checkMap("NodeSelector", o.NodeSelector, label, corev1.LabelOSStable)
 	for i, s := range o.ImagePullSecrets {

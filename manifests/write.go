@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file writes objects as YAML.
 
@@ -17,16 +17,23 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
-// Write writes objects as a YAML stream without the fields that only a cluster fills in. A built-in object with an empty
-// TypeMeta gets its own.
+// Write writes objects as YAML for kubectl apply, separated by "---". It omits the status and other fields that only a
+// cluster fills in. Every object must either set its kind or be of a built-in one.
 func Write(w io.Writer, objects ...client.Object) error {
 	trees, err := treesOf(objects...)
-	if err != nil {
-		return err
+	if err == nil {
+		texts := list.Of(trees, func(tree map[string]any) []byte { return textOf(tree) })
+		_, err = w.Write(bytes.Join(texts, []byte("---\n")))
 	}
-	texts := list.Of(trees, func(tree map[string]any) []byte { return textOf(tree) })
-	_, err = w.Write(bytes.Join(texts, []byte("---\n")))
-	return err
+	return named("Write", err)
+}
+
+// named adds the names of the package and of a function to its error, if there is one.
+func named(function string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("eirinix: manifests.%s: %w", function, err)
 }
 
 // treesOf returns objects as they are written. They share nothing with the objects.

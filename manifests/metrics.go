@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file grants access to the program's metrics.
 
@@ -48,7 +48,7 @@ func (c component) readers() []client.Object {
 }
 
 // readerName returns the name of a PodMonitor's account and of the Secret with its token.
-func (c component) readerName() string { return Shorten(c.name, "-metrics", maxAccountName) }
+func (c component) readerName() string { return shorten(c.name, "-metrics", maxAccountName) }
 
 // podMonitor returns the PodMonitor with which the Prometheus of a Prometheus operator scrapes the pods. A PodMonitor
 // cannot refer to a file with Prometheus' own token. Prometheus reads the token from a Secret in the PodMonitor's

@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file builds the workload: the Deployment, its disruption budget, the Job and CronJob that register, and the CronJob
 // that audits.
@@ -83,7 +83,7 @@ func (c component) job() *batchv1.Job {
 	spec := c.jobSpec()
 	spec.TTLSecondsAfterFinished = new(int32(keepJob))
 	return &batchv1.Job{
-		ObjectMeta: c.meta(Shorten(c.program.Name, registerInfix+hash(jsonOf(spec.Template)), maxJobName), c.program.Namespace),
+		ObjectMeta: c.meta(shorten(c.program.Name, registerInfix+hash(jsonOf(spec.Template)), maxJobName), c.program.Namespace),
 		Spec:       spec,
 	}
 }
@@ -131,9 +131,9 @@ const (
 	stopMargin = 5 * time.Second
 )
 
-// GracePeriod returns the seconds that a stop can take: the drain, the longest call in flight, and the work afterwards.
-func GracePeriod(drain, afterwards time.Duration) int64 {
-	stop := drain + longestCall + afterwards + stopMargin
+// gracePeriod returns the seconds that a stop can take: the drain, the longest call in flight, and the work afterwards.
+func (p *program) gracePeriod() int64 {
+	stop := p.DrainDelay + longestCall + p.UnregisterTimeout + stopMargin
 	return int64((stop + time.Second - 1) / time.Second)
 }
 
@@ -177,10 +177,10 @@ func (c component) pod() corev1.PodTemplateSpec {
 		container.Args = p.AuditArgs
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	default:
-		container.Ports = p.Ports.named()
+		container.Ports = p.ports.named()
 		p.probe(&container)
-		template.Spec.TerminationGracePeriodSeconds = new(p.GracePeriod)
-		template.Spec.SecurityContext.Sysctls = p.Ports.sysctls()
+		template.Spec.TerminationGracePeriodSeconds = new(p.gracePeriod())
+		template.Spec.SecurityContext.Sysctls = p.ports.sysctls()
 	}
 	template.Spec.Containers = []corev1.Container{container}
 	return template
@@ -188,10 +188,10 @@ func (c component) pod() corev1.PodTemplateSpec {
 
 // probe sets the probes of a container. They use the webhook's own port, which reports whether the API server can call
 // this very pod. A program without that port is probed on its health port, if it has one.
-func (p *Program) probe(c *corev1.Container) {
-	port, scheme := p.Ports.Webhook, corev1.URISchemeHTTPS
+func (p *program) probe(c *corev1.Container) {
+	port, scheme := p.ports.webhook, corev1.URISchemeHTTPS
 	if port == 0 {
-		port, scheme = p.Ports.Health, corev1.URISchemeHTTP
+		port, scheme = p.ports.health, corev1.URISchemeHTTP
 	}
 	if port == 0 {
 		return
@@ -212,7 +212,7 @@ func (p *Program) probe(c *corev1.Container) {
 
 // sysctls returns the sysctl with which an unprivileged program can listen on a port below 1024. It is a safe sysctl:
 // it affects only the pod itself, and every kubelet and the Pod Security level "restricted" allow it.
-func (p Ports) sysctls() []corev1.Sysctl {
+func (p ports) sysctls() []corev1.Sysctl {
 	lowest := int32(firstFreePort)
 	for _, port := range p.named() {
 		lowest = min(lowest, port.ContainerPort)

@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file builds the Service and the NetworkPolicy, and names the ports that a program listens on.
 
@@ -19,7 +19,7 @@ func (c component) service() *corev1.Service {
 			Selector: c.selector().MatchLabels,
 			Ports: []corev1.ServicePort{{
 				Name: "https", AppProtocol: new("https"), Protocol: corev1.ProtocolTCP,
-				Port: p.ServicePort, TargetPort: intstr.FromInt32(p.Ports.Webhook),
+				Port: p.ServicePort, TargetPort: intstr.FromInt32(p.ports.webhook),
 			}},
 		},
 	}
@@ -41,7 +41,7 @@ func (c component) networkPolicy() *networkingv1.NetworkPolicy {
 		},
 	}
 	var ports []networkingv1.NetworkPolicyPort
-	for _, port := range c.program.Ports.named() {
+	for _, port := range c.program.ports.named() {
 		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port.ContainerPort))})
 	}
 	if len(ports) > 0 {
@@ -52,12 +52,12 @@ func (c component) networkPolicy() *networkingv1.NetworkPolicy {
 }
 
 // named returns the open ports in the form of container ports.
-func (p Ports) named() []corev1.ContainerPort {
+func (p ports) named() []corev1.ContainerPort {
 	var ports []corev1.ContainerPort
 	for _, port := range []corev1.ContainerPort{
-		{Name: "webhook", ContainerPort: p.Webhook},
-		{Name: "health", ContainerPort: p.Health},
-		{Name: metricsPort, ContainerPort: p.Metrics},
+		{Name: "webhook", ContainerPort: p.webhook},
+		{Name: "health", ContainerPort: p.health},
+		{Name: metricsPort, ContainerPort: p.metrics},
 	} {
 		if port.ContainerPort != 0 {
 			port.Protocol = corev1.ProtocolTCP

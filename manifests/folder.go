@@ -1,4 +1,4 @@
-package manifest
+package manifests
 
 // This file makes the files of a kustomize base, and writes files into a folder.
 
@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ForHelm and ForKustomize mark the files that may be overwritten and removed. A chart and a base can be in one folder.
+// forHelm and forKustomize mark the files that may be overwritten and removed. A chart and a base can be in one folder.
 const (
-	ForHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
-	ForKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
+	forHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
+	forKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
 )
 
 func nameOf(tree map[string]any) string {
@@ -47,23 +47,34 @@ func filesOf(trees []map[string]any) map[string]map[string]any {
 	return files
 }
 
-// Kustomization returns the files of a kustomize base with these objects.
-func Kustomization(objects ...client.Object) (map[string][]byte, error) {
+// Kustomization writes objects into a folder as a kustomize base: a file for each object, and kustomization.yaml. An
+// overlay can change the image, the replicas and more. For another namespace, it must also replace the namespace in rights
+// and arguments: docs/gitops.md shows how.
+//
+// The folder is made if it is missing. A second call with the same objects changes nothing. Files of an earlier call that
+// are not needed any more are removed, and other files are left alone. If one of those is in the way, Kustomization writes
+// nothing and returns an error that names it.
+func Kustomization(dir string, objects ...client.Object) error {
+	return named("Kustomization", writeFolder(dir, forKustomize, kustomization, objects))
+}
+
+// kustomization returns the files of a kustomize base with these objects.
+func kustomization(objects ...client.Object) (map[string][]byte, error) {
 	trees, err := treesOf(objects...)
 	files, resources := map[string][]byte{}, filesOf(trees)
 	for file, tree := range resources {
-		files[file] = append([]byte(ForKustomize+"\n"), textOf(tree)...)
+		files[file] = append([]byte(forKustomize+"\n"), textOf(tree)...)
 	}
-	files["kustomization.yaml"] = append([]byte(ForKustomize+"\n"), textOf(map[string]any{
+	files["kustomization.yaml"] = append([]byte(forKustomize+"\n"), textOf(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": slices.Sorted(maps.Keys(resources)),
 	})...)
 	return files, err
 }
 
-// WriteFolder writes the files of objects, which hold the mark, into a folder, which it makes. Files of an earlier call,
+// writeFolder writes the files of objects, which hold the mark, into a folder, which it makes. Files of an earlier call,
 // which hold it too, are removed if they are not needed any more: from the folders that the files are in, and from no
 // others. Other files are left alone; if one of those has the name of a file, nothing is written.
-func WriteFolder(folder, mark string, filesOf func(...client.Object) (map[string][]byte, error), objects []client.Object) error {
+func writeFolder(folder, mark string, filesOf func(...client.Object) (map[string][]byte, error), objects []client.Object) error {
 	files, err := filesOf(objects...)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package manifest_test
+package manifests
 
 import (
 	"os"
@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 var _ = Describe("A folder of manifests", func() {
@@ -28,7 +26,7 @@ var _ = Describe("A folder of manifests", func() {
 		for _, n := range names {
 			objects = append(objects, account(n))
 		}
-		return manifest.WriteFolder(dir, manifest.ForKustomize, manifest.Kustomization, objects)
+		return Kustomization(dir, objects...)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 
@@ -56,13 +54,13 @@ var _ = Describe("A folder of manifests", func() {
 
 	It("touches neither packages below it, nor a chart in the same folder", func() {
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
-		chart, err := manifest.Chart(deployment)
+		chart, err := helmChart(deployment)
 		Expect(err).NotTo(HaveOccurred())
 		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
-			Expect(manifest.WriteFolder(folder, manifest.ForHelm, manifest.Chart, []client.Object{deployment})).To(Succeed())
+			Expect(Chart(folder, deployment)).To(Succeed())
 		}
 		Expect(write("a")).To(Succeed())
-		Expect(manifest.WriteFolder(dir, manifest.ForHelm, manifest.Chart, []client.Object{deployment})).To(Succeed())
+		Expect(Chart(dir, deployment)).To(Succeed())
 		for name := range chart {
 			Expect(file(name)).To(BeAnExistingFile())
 			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())
@@ -81,7 +79,7 @@ var _ = Describe("A folder of manifests", func() {
 	It("has a file for each object, also where two have one name", func() {
 		other := account("a")
 		other.Namespace = "other"
-		files, err := manifest.Kustomization(account("a"), other)
+		files, err := kustomization(account("a"), other)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).To(And(HaveLen(3), HaveKey("serviceaccount-a.yaml"), HaveKey("serviceaccount-a-2.yaml")))
 		Expect(string(files["kustomization.yaml"])).To(ContainSubstring("- serviceaccount-a-2.yaml\n"))
@@ -94,7 +92,7 @@ var _ = Describe("A folder of manifests", func() {
 		}}
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
 		before := other.DeepCopy()
-		files, err := manifest.Chart(deployment, other)
+		files, err := helmChart(deployment, other)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(other).To(Equal(before))
 		Expect(string(files["templates/other-other.yaml"])).To(And(ContainSubstring("count: 1152921504606846976\n"), Not(Or(ContainSubstring("status"), ContainSubstring("later")))))
@@ -102,9 +100,9 @@ var _ = Describe("A folder of manifests", func() {
 
 	It("is no chart without one Deployment", func() {
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
-		_, err := manifest.Chart(account("a"))
+		_, err := helmChart(account("a"))
 		Expect(err).To(MatchError(ContainSubstring("there is no Deployment")))
-		_, err = manifest.Chart(deployment, deployment)
+		_, err = helmChart(deployment, deployment)
 		Expect(err).To(MatchError(ContainSubstring(`two Deployments, "a" and "a"`)))
 	})
 })

@@ -1,6 +1,7 @@
-// Package manifest builds the objects with which a program runs in a cluster: its rights, its Service and its workload.
-// It is pure: equal programs result in equal objects, in the same order.
-package manifest
+package manifests
+
+// This file puts the objects together, and builds the accounts with their rights. Equal programs result in equal objects, in
+// the same order.
 
 import (
 	"crypto/sha256"
@@ -16,62 +17,56 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/rights"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// The labels that every object has in addition to the user's. LabelComponent distinguishes serving pods from
+// The labels that every object has in addition to the user's. labelComponent distinguishes serving pods from
 // registering and auditing ones.
 const (
-	LabelName      = "app.kubernetes.io/name"
-	LabelComponent = "app.kubernetes.io/component"
+	labelName      = "app.kubernetes.io/name"
+	labelComponent = "app.kubernetes.io/component"
 )
 
 // description is the Kubernetes annotation for a human-readable description of an object.
 const description = "kubernetes.io/description"
 
-// Program is the program to deploy. All of its defaults are resolved.
-type Program struct {
+// program is the program to deploy. All of its defaults are resolved.
+type program struct {
 	Options
+	seam.Deployment
 
-	Namespace   string // of all namespaced objects, and of the certificate Secret
-	Fingerprint string // part of the names of cluster-scoped objects
-	GracePeriod int64  // seconds from SIGTERM to SIGKILL
-
-	Service     string // the name of the Service; empty for none
-	ServicePort int32
-	Ports       Ports
-	Rights      rights.Rights
-
-	// Split selects a deployment in two halves: the Deployment only serves, and a Job registers.
-	Split bool
-	// Reconciles means that the program has reconcilers, which use the API on their own.
-	Reconciles bool
+	fingerprint string // part of the names of cluster-scoped objects
+	ports       ports
 }
 
-// Ports are the ports that the program listens on, 0 for none.
-type Ports struct{ Webhook, Health, Metrics int32 }
+// ports are the ports that the program listens on, 0 for none.
+type ports struct{ webhook, health, metrics int32 }
+
+// split reports whether it is a deployment in two halves: the Deployment only serves, and a Job registers.
+func (p *program) split() bool { return p.Serves && !p.Registers }
 
 // component is one of the programs of a deployment: the serving, the registering or the auditing one.
 type component struct {
-	program *Program
+	program *program
 	half    rights.Half
 	name    string // the name of objects that belong to this component alone
 	account string
 	role    string // the name of Roles, ClusterRoles and their bindings
 }
 
-func (p *Program) serving() component {
-	if p.Split {
+func (p *program) serving() component {
+	if p.split() {
 		return p.component(rights.Serving)
 	}
 	return p.component(rights.Whole)
 }
 
-func (p *Program) component(half rights.Half) component {
-	c := component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: rights.RoleName(p.Fingerprint, half)}
+func (p *program) component(half rights.Half) component {
+	c := component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: rights.RoleName(p.fingerprint, half)}
 	if half == rights.Registering || half == rights.Auditing {
 		suffix := "-" + c.half.String()
-		c.name, c.account = Shorten(p.Name, suffix, maxCronJobName), Shorten(p.ServiceAccountName, suffix, maxAccountName)
+		c.name, c.account = shorten(p.Name, suffix, maxCronJobName), shorten(p.ServiceAccountName, suffix, maxAccountName)
 	}
 	return c
 }
@@ -80,18 +75,18 @@ func (p *Program) component(half rights.Half) component {
 func (c component) meta(name, namespace string) metav1.ObjectMeta {
 	labels := map[string]string{}
 	maps.Copy(labels, c.program.Labels)
-	labels[LabelName], labels[LabelComponent] = c.program.Name, c.half.String()
+	labels[labelName], labels[labelComponent] = c.program.Name, c.half.String()
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: maps.Clone(c.program.Annotations)}
 }
 
-// PodLabels returns the labels of the serving pods.
-func (p *Program) PodLabels() map[string]string { return p.serving().podMeta().Labels }
+// podLabels returns the labels of the serving pods.
+func (p *program) podLabels() map[string]string { return p.serving().podMeta().Labels }
 
 // podMeta returns the metadata of the pod template. The fingerprint label keeps the program's own pods from being sent
 // to it.
 func (c component) podMeta() metav1.ObjectMeta {
 	m := c.meta("", "")
-	m.Labels[webhookconf.FingerprintLabel] = c.program.Fingerprint
+	m.Labels[webhookconf.FingerprintLabel] = c.program.fingerprint
 	return m
 }
 
@@ -99,8 +94,8 @@ func (c component) podMeta() metav1.ObjectMeta {
 // immutable.
 func (c component) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{
-		webhookconf.FingerprintLabel: c.program.Fingerprint,
-		LabelComponent:               c.half.String(),
+		webhookconf.FingerprintLabel: c.program.fingerprint,
+		labelComponent:               c.half.String(),
 	}}
 }
 
@@ -117,10 +112,10 @@ func describe(m metav1.ObjectMeta, sentence string) metav1.ObjectMeta {
 	return annotate(m, description, sentence)
 }
 
-// Objects returns all objects in the order in which they must be applied: rights before the objects that use them. The
-// objects share no memory with each other or with p.
-func Objects(p Program) []client.Object {
-	shared := p.objects()
+// objects returns all objects in the order in which they must be applied: rights before the objects that use them. They
+// share no memory with each other or with p.
+func (p *program) objects() []client.Object {
+	shared := p.shared()
 	objects := make([]client.Object, 0, len(shared))
 	for _, o := range shared {
 		if own, ok := o.DeepCopyObject().(client.Object); ok {
@@ -132,10 +127,11 @@ func Objects(p Program) []client.Object {
 	return objects
 }
 
-func (p *Program) objects() []client.Object {
+// shared returns the objects without their kinds.
+func (p *program) shared() []client.Object {
 	serving := p.serving()
 	objects := serving.rights()
-	if p.Split {
+	if p.split() {
 		objects = append(objects, p.component(rights.Registering).rights()...)
 	}
 	if p.AuditSchedule != "" {
@@ -149,7 +145,7 @@ func (p *Program) objects() []client.Object {
 	if p.Replicas > 1 { // with a single pod, the budget would never allow a node to be drained
 		objects = append(objects, serving.disruptionBudget())
 	}
-	if p.Split {
+	if p.split() {
 		register := p.component(rights.Registering)
 		objects = append(objects, register.job(), register.cronJob())
 	}
@@ -191,9 +187,9 @@ const (
 	registerInfix = "-register-" // of the Job that registers, before its hash
 )
 
-// Shorten returns name with suffix appended. If that is longer than most, the end of name is replaced with a hash of
+// shorten returns name with suffix appended. If that is longer than most, the end of name is replaced with a hash of
 // name.
-func Shorten(name, suffix string, most int) string {
+func shorten(name, suffix string, most int) string {
 	if len(name)+len(suffix) <= most {
 		return name + suffix
 	}
