@@ -74,7 +74,7 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 // With any source, the Manager owns the caBundle of its webhook configurations. A new certificate is served only once
 // every caBundle in the API server holds a CA that verifies it. Until then, and while the newest certificate cannot be
 // used, the last good one is served, and the reason is logged. A CA that is no longer needed stays trusted for
-// Rotation.Retain, because other replicas can still serve certificates that it signed. A program can therefore also
+// 7.7 days, because other replicas can still serve certificates that it signed. A program can therefore also
 // change from one source to another without interruption.
 type CertificateSource interface {
 	fmt.Stringer // describes the source, for logs

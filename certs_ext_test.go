@@ -18,6 +18,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The certificate Secret", Label("api-server"), func() {
@@ -161,8 +162,9 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 
 		o := urlOptions(namespace)
-		o.Port, o.Rotation.Retain = 8443, 6*time.Second
+		o.Port = 8443
 		m := addEnvManager(o)
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 6 * time.Second})
 		runManager(ctx, m)
 		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 		own := string(secret(ctx).Data["ca.crt"])

@@ -17,6 +17,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // issuer is a CA outside of the program.
@@ -78,9 +79,12 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 	BeforeEach(func(ctx SpecContext) {
 		namespace = newNamespace(ctx)
 		options = urlOptions(namespace)
-		options.Rotation.Retain = 5 * time.Second
 	})
-	manager := func() *eirinix.ExtensionManager { return addEnvManager(options) }
+	manager := func() *eirinix.ExtensionManager {
+		m := addEnvManager(options)
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 5 * time.Second})
+		return m
+	}
 	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
 		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 	}

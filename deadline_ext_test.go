@@ -21,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // between is a connection whose requests pass f on their way to the API server.
@@ -163,7 +164,6 @@ var _ = Describe("An API server that misbehaves", Label("api-server"), func() {
 		conflicts.Store(4)
 		due := func(left *atomic.Int32) bool { return left.Add(-1) >= 0 }
 		o := urlOptions(namespace)
-		o.Rotation.Retain = 2 * time.Second
 		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 			ofSecret := strings.HasSuffix(r.URL.Path, "/"+namespace+"-setupcertificate")
 			switch {
@@ -175,10 +175,13 @@ var _ = Describe("An API server that misbehaves", Label("api-server"), func() {
 			return next.RoundTrip(r)
 		})
 		m := manager(o)
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 2 * time.Second})
 		runManager(ctx, m)
 		Expect(conflicts.Load()).To(BeNumerically("<", 0))
 
-		for _, process := range []*eirinix.ExtensionManager{m, manager(o)} { // one that runs, and a tool
+		tool := manager(o)
+		eirinixtest.SetLifetimes(tool, eirinixtest.Lifetimes{Retain: 2 * time.Second})
+		for _, process := range []*eirinix.ExtensionManager{m, tool} {
 			failures.Store(1)
 			Expect(process.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
 			Expect(failures.Load()).To(BeNumerically("<", 0))

@@ -93,38 +93,10 @@ var certificateRows = map[string]row{
 		}),
 		Offline: needsNothing,
 	},
-	"Rotation.CALifetime": {
-		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.CALifetime = 30 * 24 * time.Hour },
+	"CALifetime": {
+		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.CALifetime = 30 * 24 * time.Hour },
 		Start: month, RegisterExtensions: month, RotateCA: month,
 		Unregister: removesAll, Diagnose: reason("it makes no certificate"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
-	},
-	"Rotation.LeafLifetime": everywhere(reason("it makes no serving certificate")).with(func(r *row) {
-		r.set = func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.LeafLifetime = time.Hour }
-		r.Start = effect(func(ctx SpecContext, s *scene) {
-			conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", s.manager.Addr().String())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(time.Until(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter)).To(BeNumerically("~", time.Hour, 10*time.Minute))
-			Expect(conn.Close()).To(Succeed())
-		})
-	}),
-	"Rotation.Retain": {
-		set: func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.Retain = 1500 * time.Millisecond },
-		RegisterExtensions: plays(func(ctx SpecContext, s *scene) {
-			Expect(s.run(ctx, s.life)).To(Succeed())
-			Expect(s.other().RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
-			Expect(s.trusted(ctx)).To(HaveLen(2))
-			Eventually(func() []*x509.Certificate {
-				Expect(s.other().RegisterExtensions()).To(Succeed())
-				return s.trusted(ctx)
-			}).WithContext(ctx).WithPolling(300 * time.Millisecond).Should(HaveLen(1))
-		}),
-		RotateCA: effect(func(ctx SpecContext, s *scene) { Expect(s.trusted(ctx)).To(HaveLen(2), "the old one is retained") }),
-		Start: effect(func(ctx SpecContext, s *scene) {
-			Expect(s.manager.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
-			Expect(s.trusted(ctx)).To(HaveLen(2))
-			Eventually(func() []*x509.Certificate { return s.trusted(ctx) }).WithContext(ctx).Should(HaveLen(1))
-		}),
-		Unregister: removesAll, Diagnose: reason("it takes no part in a rotation"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
 	},
 	"KeyAlgorithm": {
 		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" },

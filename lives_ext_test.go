@@ -88,7 +88,7 @@ func (r row) problems() (all []string) {
 }
 
 // fieldsOf returns the names of the exported fields of a struct, and those of its fields that are structs of this
-// module, as in "Rotation.Retain".
+// module, as in "ClientCA.File".
 func fieldsOf(t reflect.Type, prefix string) (all []string) {
 	for f := range t.Fields() {
 		switch {

@@ -32,6 +32,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/manifests"
 	"code.cloudfoundry.org/eirinix/offline"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // scene is where the lives of one field are played: two namespaces, and a program with two steps.
@@ -83,7 +84,6 @@ func (s *scene) options() eirinix.ManagerOptions {
 		Namespace: s.workloads, WebhookNamespace: s.namespace, OperatorFingerprint: s.namespace,
 		Host: "127.0.0.1", Port: s.port, ListenAddress: fmt.Sprint(":", s.port),
 		RestConfig: controlPlane().Config(), Logger: s.logger,
-		Rotation: eirinix.Rotation{Retain: time.Second}, // a rotation waits for a tenth of that
 	}
 }
 
@@ -141,6 +141,7 @@ func (s *scene) newManager(o eirinix.ManagerOptions, set func(*scene, string, *e
 		return of
 	}
 	m := eirinix.NewManager(o)
+	eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: time.Second}) // a rotation waits for a tenth of that
 	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "team", Settings: settings("team"), Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a")
 		return nil

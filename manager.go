@@ -339,6 +339,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 		o.SetupCertificateName = ""
 	}
 	m.options = o.withDefaults()
+	m.options.lifetimes = old.lifetimes
 	if m.started {
 		m.options.Logger.Warn("eirinix: SetManagerOptions after Start: running parts keep the old options")
 		return

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/slogcore"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -90,7 +91,8 @@ type ManagerOptions struct {
 	// pod's own namespace; outside of a pod, and for package manifests, it is required then. If it is empty, the Secret is in
 	// Namespace, else in the pod's own namespace, else in the namespace of the kubeconfig's context, else in "default".
 	WebhookNamespace string
-	ownNamespace     string // that WebhookNamespace has by default
+	ownNamespace     string         // that WebhookNamespace has by default
+	lifetimes        seam.Lifetimes // of tests
 
 	// ListenAddress ("host:port") is the address to listen on if it differs from the registered one, for example behind
 	// a load balancer or with a container port. If it is empty, Service mode listens on Host:Port. URL mode listens on
@@ -184,8 +186,9 @@ type ManagerOptions struct {
 	// which API servers send one object.
 	MaxRequestBytes int64
 
-	// Rotation holds the lifetimes of certificates. Only tests need to change the defaults.
-	Rotation Rotation
+	// CALifetime is the lifetime of a new CA of the Manager's own, at least 16 days. The default is ten years. It is
+	// replaced at half of that.
+	CALifetime time.Duration
 
 	// DrainDelay is the time for which a stopping Manager continues to serve after it reports itself not ready.
 	// Services stop sending calls in that time. 0 means 5 s in Service mode and none in URL mode. A negative value
@@ -211,16 +214,6 @@ type ManagerOptions struct {
 	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or
 	// RSA-4096. An existing CA keeps its key until it is rotated.
 	KeyAlgorithm string
-}
-
-// Rotation holds the lifetimes of the certificates that a Manager issues. Zero values mean the defaults.
-type Rotation struct {
-	CALifetime   time.Duration // default 10 years
-	LeafLifetime time.Duration // default 7 days; renewed in memory after two thirds of it
-
-	// Retain is the time for which a replaced CA stays trusted. The default is LeafLifetime plus a tenth of it. Within
-	// that time, every replica must have replaced a serving certificate that the old CA signed.
-	Retain time.Duration
 }
 
 // withDefaults fills in the defaults that EiriniX's programs expect from GetManagerOptions.
@@ -344,16 +337,17 @@ func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
 }
 
 func (o ManagerOptions) caLifetime() time.Duration {
-	return cmp.Or(o.Rotation.CALifetime, defaultCALifetime)
+	return cmp.Or(o.CALifetime, defaultCALifetime)
 }
 
-// retain returns the time for which an old CA stays trusted.
+// retain returns the time for which an old CA stays trusted: within it, every replica has replaced a serving certificate
+// that the old CA signed.
 func (o ManagerOptions) retain() time.Duration {
-	return cmp.Or(o.Rotation.Retain, o.leafLifetime()+o.leafLifetime()/10)
+	return cmp.Or(o.lifetimes.Retain, o.leafLifetime()+o.leafLifetime()/10)
 }
 
 func (o ManagerOptions) leafLifetime() time.Duration {
-	return cmp.Or(o.Rotation.LeafLifetime, defaultLeafLifetime)
+	return cmp.Or(o.lifetimes.Leaf, defaultLeafLifetime)
 }
 
 func isIP(host string) bool {

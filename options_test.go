@@ -169,9 +169,9 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("TLS 1.1", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS11 } }), "TLS sets MinVersion to TLS 1.1", "raise it"),
 		Entry("client certificates in TLS", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert } }), "TLS sets ClientAuth", "ManagerOptions.ClientCA"),
-		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
-		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),
-		Entry("a CA that ends while the last one is retained", change(func(o *ManagerOptions) { o.Rotation.CALifetime = 15 * 24 * time.Hour }), "Rotation.CALifetime (360h0m0s)", "twice Rotation.Retain"),
+		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.CALifetime = -time.Second }), "CALifetime", "or 0 for the defaults"),
+		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.CALifetime = time.Hour }), "CALifetime is 1h0m0s", "still trusted"),
+		Entry("a CA that ends while the last one is retained", change(func(o *ManagerOptions) { o.CALifetime = 15 * 24 * time.Hour }), "CALifetime is 360h0m0s", "give more than 369h36m0s"),
 	)
 
 	It("have the namespace of the program's own pod by default, in Service mode", func() {
@@ -207,7 +207,7 @@ var _ = Describe("ManagerOptions", func() {
 			o.ListenAddress, o.MetricsBindAddress, o.HealthProbeBindAddress = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 		})),
 		Entry("TLS 1.3 alone", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 } })),
-		Entry("short lives", change(func(o *ManagerOptions) { o.Rotation = Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute} })),
+		Entry("short lives", change(func(o *ManagerOptions) { o.CALifetime, o.lifetimes.Leaf = time.Hour, time.Minute })),
 	)
 
 	It("are reported once, also where other names are made of a wrong one", func() {

@@ -37,7 +37,7 @@ const (
 // steps of the earlier version.
 //
 // A CA that is no longer needed is removed from the caBundles by a later call. That call must come at least
-// Rotation.Retain after the first one that found the CA unneeded.
+// 7.7 days after the first one that found the CA unneeded.
 func (m *ExtensionManager) RegisterExtensions() error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (p *program) removeReports(ctx context.Context) {
 // RotateOptions configures RotateCA. The zero value is right unless a key may have leaked.
 type RotateOptions struct {
 	// Distrust drops the old CA quickly, for a key that may have leaked. The old CA stays trusted only for the seconds in
-	// which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API servers no
+	// which the replicas switch to the new one, and not for 7.7 days. RotateCA then returns once API servers no
 	// longer trust the old CA.
 	//
 	// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
@@ -142,8 +142,7 @@ type RotateOptions struct {
 }
 
 // RotateCA replaces the CA with a new one, without failing a single call, and returns once the new CA signs. The old CA
-// stays trusted for Rotation.Retain, by default a bit more than the lifetime of a serving certificate, and is then
-// dropped. A further RotateCA waits until then.
+// stays trusted for 7.7 days, the lifetime of a serving certificate and a tenth of it, and is then dropped. A further RotateCA waits until then.
 //
 // RotateCA works alongside running replicas or without any. If it is interrupted, any replica finishes the rotation.
 // When ctx ends, RotateCA stops waiting, but the rotation goes on. A program that does not serve changes only the

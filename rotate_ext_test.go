@@ -2,6 +2,7 @@ package eirinix_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The client that may change the trusted CAs", Label("api-server"), func() {
@@ -164,8 +166,36 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 		Expect(s.Data["state.json"]).To(ContainSubstring(`"current": 2,`))
 	}, SpecTimeout(2*patience))
 
+	It("is followed in the lifetimes that a test has set", func(ctx SpecContext) {
+		set := func(m *eirinix.ExtensionManager) *eirinix.ExtensionManager {
+			eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Leaf: time.Hour, Retain: 1500 * time.Millisecond})
+			return m
+		}
+		m := set(manager())
+		runManager(ctx, m)
+		trusted := func() int {
+			return strings.Count(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle), "BEGIN")
+		}
+		conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", m.Addr().String())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(time.Until(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter)).To(BeNumerically("~", time.Hour, 10*time.Minute))
+		Expect(conn.Close()).To(Succeed())
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
+		Expect(trusted()).To(Equal(2), "the old one is retained")
+		Eventually(trusted).WithContext(ctx).WithTimeout(patience).Should(Equal(1))
+		m.Stop()
+
+		Expect(set(manager()).RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed(), "by a tool")
+		Expect(trusted()).To(Equal(2), "the old one is retained")
+		Eventually(func() int { // what nothing serves is pruned by RegisterExtensions
+			Expect(set(manager(func(o *eirinix.ManagerOptions) { o.Port = 8443 })).RegisterExtensions()).To(Succeed())
+			return trusted()
+		}).WithContext(ctx).WithTimeout(patience).Should(Equal(1))
+	}, SpecTimeout(3*patience))
+
 	It("are several calls of RotateCA at a time, while the program is busy", func(ctx SpecContext) {
-		m := manager(func(o *eirinix.ManagerOptions) { o.Rotation.Retain = time.Second })
+		m := manager()
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: time.Second})
 		runManager(ctx, m)
 		var all sync.WaitGroup
 		for range 3 {

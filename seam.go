@@ -38,7 +38,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.given().log(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapping.start, Deployment: m.deployment, Offline: m.offline,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapping.start, Deployment: m.deployment, Offline: m.offline, SetLifetimes: m.setLifetimes,
 	}, nil
 }
 
@@ -154,6 +154,13 @@ func (m *ExtensionManager) deployment() (seam.Deployment, error) {
 	var err error
 	d.Rights.Reads, err = o.readRights(s.steps, d.Mapper)
 	return d, err
+}
+
+// setLifetimes is seam.Program.SetLifetimes.
+func (m *ExtensionManager) setLifetimes(l seam.Lifetimes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.options.lifetimes = l
 }
 
 // offline is seam.Program.Offline.

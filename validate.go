@@ -87,13 +87,9 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
 		bad("KeyAlgorithm: %v", err)
 	}
-	r := o.Rotation
-	if r.CALifetime < 0 || r.LeafLifetime < 0 || r.Retain < 0 {
-		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s, Retain %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime, r.Retain)
-	} else if o.caLifetime() < o.leafLifetime() {
-		bad("Rotation.CALifetime (%s) is shorter than Rotation.LeafLifetime (%s); a certificate cannot outlive its CA", o.caLifetime(), o.leafLifetime())
-	} else if o.caLifetime() <= 2*o.retain() {
-		bad("Rotation.CALifetime (%s) is not more than twice Rotation.Retain (%s), so that a CA would end while the one before it is still retained; make CALifetime longer, or Retain (and LeafLifetime) shorter", o.caLifetime(), o.retain())
+	badIf(o.CALifetime < 0 || o.lifetimes.Leaf < 0 || o.lifetimes.Retain < 0, "CALifetime, or a lifetime of a test, is negative (%s, %s, %s); give positive ones, or 0 for the defaults", o.CALifetime, o.lifetimes.Leaf, o.lifetimes.Retain)
+	if least := max(2*o.retain(), o.leafLifetime()); o.CALifetime >= 0 && o.caLifetime() <= least {
+		bad("CALifetime is %s, so that a CA would end while the one before it is still trusted, or a certificate that it signed is valid; give more than %s", o.caLifetime(), least)
 	}
 	return errors.Join(errs...)
 }

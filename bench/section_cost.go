@@ -112,6 +112,7 @@ func newReplica(config *rest.Config, o eirinix.ManagerOptions) (*replica, error)
 	r.count(config)
 	o.RestConfig = config
 	r.ExtensionManager = eirinix.NewManager(o)
+	eirinixtest.SetLifetimes(r.ExtensionManager, eirinixtest.Lifetimes{Retain: retention})
 	return r, r.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "label", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, "bench.example.org/replica", "yes")
 		return nil

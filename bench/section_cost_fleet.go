@@ -42,7 +42,7 @@ func (b *costBench) fleet(ctx context.Context) (err error) {
 		return err
 	}
 	o := costOptions(name)
-	o.ServiceName, o.Port, o.Rotation = "replicas", int32(port), eirinix.Rotation{Retain: retention}
+	o.ServiceName, o.Port = "replicas", int32(port)
 	var replicas []*replica
 	defer func() { err = errors.Join(err, endAll(replicas)) }()
 	add := func(listen string) error {

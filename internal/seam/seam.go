@@ -56,8 +56,17 @@ type Program struct {
 	// read. All other fields are valid then.
 	Deployment func() (Deployment, error)
 
+	// SetLifetimes changes the lifetimes of certificates for a test, before the Manager runs.
+	SetLifetimes func(Lifetimes)
+
 	// Offline returns what the program would serve and register in a World.
 	Offline func(World) (Offline, error)
+}
+
+// Lifetimes are those of the certificates that a Manager issues. Zero means the default.
+type Lifetimes struct {
+	Leaf   time.Duration // of serving certificates; default 7 days, renewed after two thirds of it
+	Retain time.Duration // how long a replaced CA stays trusted; default Leaf and a tenth of it
 }
 
 // Tap sees the calls that a Manager answers.

@@ -20,7 +20,7 @@ import (
 
 var _ = Describe("RotateCA of a program that does not serve", func() {
 	It("writes caBundles and nothing else", func(ctx SpecContext) {
-		d := deploy(ctx, 2, eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: 2 * time.Second})
+		d := deploy(ctx, 2, lifetimes{CA: time.Hour, Leaf: time.Minute, Retain: 2 * time.Second})
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		j := d.keepJournal(ctx, clients)
@@ -151,8 +151,8 @@ func (t *thief) serve(d *deployment) (called func() int) {
 }
 
 var _ = Describe("A stolen key of the CA", func() {
-	DescribeTable("is worth nothing after a rotation", func(ctx SpecContext, lifetimes eirinix.Rotation, options eirinix.RotateOptions) {
-		d := deploy(ctx, 3, lifetimes)
+	DescribeTable("is worth nothing after a rotation", func(ctx SpecContext, lives lifetimes, options eirinix.RotateOptions) {
+		d := deploy(ctx, 3, lives)
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		t := d.steal(ctx)
@@ -184,7 +184,7 @@ var _ = Describe("A stolen key of the CA", func() {
 				Expect(t.verify(bundle, time.Now().Add(after))).To(MatchError(ContainSubstring("signed by unknown authority")), "after %s", after)
 			}
 		}
-		d.expectNoFailure(l, fmt.Sprintf("a rotation with Retain %s and %+v: RotateCA returns after %s, the old CA is trusted no more after %s, %d certificates collected", lifetimes.Retain, options,
+		d.expectNoFailure(l, fmt.Sprintf("a rotation with Retain %s and %+v: RotateCA returns after %s, the old CA is trusted no more after %s, %d certificates collected", lives.Retain, options,
 			signs.Round(100*time.Millisecond), trustedNoMore.Round(100*time.Millisecond), len(t.collected)-1))
 
 		called := t.serve(d)
@@ -194,7 +194,7 @@ var _ = Describe("A stolen key of the CA", func() {
 		}
 		Expect(called()).To(BeZero())
 	},
-		Entry("that has retained the old CA", eirinix.Rotation{CALifetime: 10 * 365 * 24 * time.Hour, LeafLifetime: time.Minute, Retain: 3 * time.Second}, eirinix.RotateOptions{}, SpecTimeout(5*patience)),
-		Entry("with Distrust, within seconds", eirinix.Rotation{}, eirinix.RotateOptions{Distrust: true}, SpecTimeout(5*patience)),
+		Entry("that has retained the old CA", lifetimes{CA: 10 * 365 * 24 * time.Hour, Leaf: time.Minute, Retain: 3 * time.Second}, eirinix.RotateOptions{}, SpecTimeout(5*patience)),
+		Entry("with Distrust, within seconds", lifetimes{}, eirinix.RotateOptions{Distrust: true}, SpecTimeout(5*patience)),
 	)
 })

@@ -22,10 +22,10 @@ var _ = Describe("Objects that are stored in one version and asked for in anothe
 		// takes, also on a busy machine and while its API server is frozen. A rotation waits for most of its time, so
 		// several programs rotate their CAs at once.
 		const programs = 5
-		lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: 20 * time.Second}
+		lives := lifetimes{CA: time.Hour, Leaf: time.Minute, Retain: 20 * time.Second}
 		var all []*shops
 		for range programs {
-			all = append(all, deployShops(ctx, 2, lifetimes))
+			all = append(all, deployShops(ctx, 2, lives))
 		}
 		var loads []*traffic
 		for _, s := range all {
@@ -124,7 +124,7 @@ func freezeUntil(ctx context.Context, ended <-chan struct{}, still sync.Locker, 
 
 var _ = Describe("Damage under the load of conversions", func() {
 	It("is healed, and fails no read where the API server can still call the webhook", func(ctx SpecContext) {
-		s := deployShops(ctx, 2, eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 2 * time.Second})
+		s := deployShops(ctx, 2, lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 2 * time.Second})
 		d := s.deployment
 		t := startTraffic(ctx, s, every)
 		secrets := clientsOf(0).CoreV1().Secrets(d.namespace)

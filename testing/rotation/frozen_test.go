@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -40,7 +39,7 @@ func freeze(server int) (resume func()) {
 
 var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 	// A thawed API server may still act on an old state: it meets a new serving certificate with the old caBundle.
-	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 5 * time.Second}
+	lives := lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 5 * time.Second}
 
 	activated := func(m moment) bool { return m.object == "secrets" && m.phase == ca.Retaining && !m.past }
 
@@ -73,7 +72,7 @@ var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 	}
 
 	It("fails no admission", func(ctx SpecContext) {
-		d := deploy(ctx, 3, lifetimes)
+		d := deploy(ctx, 3, lives)
 		l := startLoad(ctx, d, many)
 		const times = 4
 		meanwhile := 0
@@ -91,7 +90,7 @@ var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 	// The harness must be able to fail: here the next CA comes as most libraries would bring it, published before it
 	// signs, and not signed by the one before. All that follows is the library's own.
 	It("fails admissions without cross-signed certificates", func(ctx SpecContext) {
-		d := deploy(ctx, 3, lifetimes)
+		d := deploy(ctx, 3, lives)
 		l := startLoad(ctx, d, many)
 		const most = 12
 		n := 0
@@ -114,7 +113,7 @@ func (d *deployment) stageAlone(ctx context.Context, clients kubernetes.Interfac
 	Expect(err).NotTo(HaveOccurred())
 	state, err := certsecret.Decode(secret.Data)
 	Expect(err).NotTo(HaveOccurred())
-	next, err := ca.New(d.secret(), d.rotation.CALifetime, time.Now())
+	next, err := ca.New(d.secret(), d.rotation.CA, time.Now())
 	Expect(err).NotTo(HaveOccurred())
 	d.vouch(ctx, clients, next.Certificate)
 	for n := range state.Generations {

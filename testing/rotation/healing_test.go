@@ -31,10 +31,10 @@ const (
 
 var _ = Describe("Damage under load", func() {
 	const replicas = 20
-	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 2 * time.Second}
+	lives := lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 2 * time.Second}
 
 	It("to the Secret fails no admission and costs no CA", func(ctx SpecContext) {
-		d := deploy(ctx, replicas, lifetimes)
+		d := deploy(ctx, replicas, lives)
 		clients := clientsOf(0)
 		secrets := clients.CoreV1().Secrets(d.namespace)
 		l := startLoad(ctx, d, few)
@@ -162,7 +162,7 @@ var _ = Describe("Damage under load", func() {
 	}, SpecTimeout(10*patience))
 
 	It("to the configurations is healed, and not by every replica", func(ctx SpecContext) {
-		d := deploy(ctx, replicas, lifetimes)
+		d := deploy(ctx, replicas, lives)
 		clients := clientsOf(0)
 		hooks := clients.AdmissionregistrationV1()
 		l := startLoad(ctx, d, few)
@@ -276,7 +276,7 @@ func foreignSecret(ctx context.Context) map[string][]byte {
 
 var _ = Describe("Replicas at rest", func() {
 	It("write nothing, also when others change fields of their own", func(ctx SpecContext) {
-		d := deploy(ctx, 2, eirinix.Rotation{LeafLifetime: 8 * time.Second}) // renewals need no write
+		d := deploy(ctx, 2, lifetimes{Leaf: 8 * time.Second}) // renewals need no write
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		d.settle(ctx, clients)

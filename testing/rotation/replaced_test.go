@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
@@ -19,7 +18,7 @@ var _ = Describe("Replicas that come and go during a rotation", func() {
 		mutating   = "mutatingwebhookconfigurations"
 		validating = "validatingwebhookconfigurations"
 	)
-	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 4 * time.Second}
+	lives := lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 4 * time.Second}
 
 	secretIn := func(phase ca.Phase, past bool) func(moment) bool {
 		return func(m moment) bool { return m == moment{object: secrets, phase: phase, past: past} }
@@ -40,7 +39,7 @@ var _ = Describe("Replicas that come and go during a rotation", func() {
 	}
 
 	It("may be lost at any write, and the others finish it", func(ctx SpecContext) {
-		d := deploy(ctx, 3, lifetimes)
+		d := deploy(ctx, 3, lives)
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		moments := []struct {
@@ -77,7 +76,7 @@ var _ = Describe("Replicas that come and go during a rotation", func() {
 	}, SpecTimeout(10*patience))
 
 	It("may all be replaced while the next CA is staged", func(ctx SpecContext) {
-		d := deploy(ctx, 3, lifetimes)
+		d := deploy(ctx, 3, lives)
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		before := d.settle(ctx, clients).CurrentID
@@ -96,7 +95,7 @@ var _ = Describe("Replicas that come and go during a rotation", func() {
 	}, SpecTimeout(5*patience))
 
 	It("may be rolled out again and again while the CA rotates", func(ctx SpecContext) {
-		d := deploy(ctx, 3, lifetimes)
+		d := deploy(ctx, 3, lives)
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		before := d.state(ctx, clients).CurrentID

@@ -25,6 +25,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -39,7 +40,7 @@ const (
 type deployment struct {
 	namespace string // of the Service and the Secret, and the fingerprint
 	objects   string // the namespace whose objects are admitted
-	rotation  eirinix.Rotation
+	rotation  lifetimes
 	source    eirinix.CertificateSource     // of replicas that are started from now on; nil for our own CA
 	more      []any                         // steps that replicas have which are started from now on, beside those of all
 	change    func(*eirinix.ManagerOptions) // of replicas that are started from now on; nil for nothing
@@ -64,8 +65,11 @@ type replica struct {
 
 func (r *replica) endpoint() string { return r.Addr().String() }
 
+// lifetimes are those of a program's certificates. Zero means the default.
+type lifetimes struct{ CA, Leaf, Retain time.Duration }
+
 // deploy starts a program with that many replicas, which take turns with the API servers.
-func deploy(ctx context.Context, replicas int, rotation eirinix.Rotation) *deployment {
+func deploy(ctx context.Context, replicas int, rotation lifetimes) *deployment {
 	GinkgoHelper()
 	d := &deployment{rotation: rotation}
 	d.namespace = newNamespace(ctx)
@@ -184,7 +188,7 @@ func (d *deployment) manager(server int, name string, changes ...func(*eirinix.M
 		ListenAddress:       "127.0.0.1:0",
 		RestConfig:          config,
 		Logger:              d.logger(name),
-		Rotation:            d.rotation,
+		CALifetime:          d.rotation.CA,
 		Certificates:        d.source,
 		DrainDelay:          drainDelay,
 	}
@@ -195,6 +199,7 @@ func (d *deployment) manager(server int, name string, changes ...func(*eirinix.M
 		change(&o)
 	}
 	r.ExtensionManager = eirinix.NewManager(o)
+	eirinixtest.SetLifetimes(r.ExtensionManager, eirinixtest.Lifetimes{Leaf: d.rotation.Leaf, Retain: d.rotation.Retain})
 	return r
 }
 
@@ -308,7 +313,7 @@ func (d *deployment) state(ctx context.Context, clients kubernetes.Interface) *c
 
 func (d *deployment) store(clients kubernetes.Interface) *certsecret.Store {
 	return &certsecret.Store{
-		Secrets: clients.CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CALifetime,
+		Secrets: clients.CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CA,
 	}
 }
 

@@ -220,11 +220,11 @@ func (d *deployment) liveAnHour(ctx context.Context) {
 }
 
 var _ = Describe("A backup of etcd that is restored under replicas that go on", func() {
-	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 2 * time.Second}
+	lives := lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 2 * time.Second}
 
 	DescribeTable("heals: calls succeed again within seconds, nothing that a rule refuses is admitted, all is as it was, and no replica goes on writing",
 		func(ctx SpecContext, replicas int, history func(*deployment, context.Context)) {
-			d := deploy(ctx, 0, lifetimes)
+			d := deploy(ctx, 0, lives)
 			d.more = []any{refuse(firstRule)}
 			var w watching
 			d.change = func(o *eirinix.ManagerOptions) { o.RestConfig.Wrap(w.wrap) }

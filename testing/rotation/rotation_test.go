@@ -13,7 +13,7 @@ import (
 var _ = Describe("A rotation of the CA", func() {
 	It("fails no admission, many times over, while versions are rolled out and replicas die", Label("soak"), func(ctx SpecContext) {
 		// Half of a CA's life is over some seven seconds after it was made, and a rotation by request is done before.
-		d := deploy(ctx, 2, eirinix.Rotation{CALifetime: 15 * time.Second, LeafLifetime: 8 * time.Second, Retain: 2 * time.Second})
+		d := deploy(ctx, 2, lifetimes{CA: 15 * time.Second, Leaf: 8 * time.Second, Retain: 2 * time.Second})
 		l := startLoad(ctx, d, few)
 		clients := clientsOf(0)
 		j := d.keepJournal(ctx, clients)

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
@@ -51,7 +50,7 @@ func dynamicOf(server int) dynamic.Interface {
 }
 
 // deployShops starts a program that converts shops, with that many replicas.
-func deployShops(ctx context.Context, replicas int, rotation eirinix.Rotation) *shops {
+func deployShops(ctx context.Context, replicas int, rotation lifetimes) *shops {
 	GinkgoHelper()
 	d := deploy(ctx, 0, rotation)
 	s := &shops{deployment: d, group: d.namespace + ".example.com"}

@@ -37,7 +37,7 @@ func newIssuer(name string) *ca.Authority {
 
 var _ = Describe("Certificates from elsewhere", func() {
 	// A CA that another replica may still use stays trusted for longer than any rollout here takes.
-	rotation := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: 15 * time.Second}
+	rotation := lifetimes{CA: time.Hour, Leaf: time.Minute, Retain: 15 * time.Second}
 	const secretName = "issued"
 
 	put := func(ctx context.Context, d *deployment, data map[string][]byte) {
