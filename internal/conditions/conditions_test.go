@@ -49,5 +49,8 @@ var _ = Describe("The shipped package", func() {
 			ContainSubstring("code.cloudfoundry.org/eirinix/internal/webhookconf\n"),
 			Not(ContainSubstring("k8s.io/apiserver/")), Not(ContainSubstring("github.com/google/cel-go/")),
 		))
+		for _, beside := range []string{"audit", "conversion", "manifests", "offline", "preview", "recording", "testing", "internal/audit", "internal/convert", "internal/record"} {
+			Expect(string(out)).NotTo(ContainSubstring("code.cloudfoundry.org/eirinix/"+beside+"\n"), "programs that do not import it do not link it")
+		}
 	})
 })
