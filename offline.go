@@ -29,6 +29,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -147,7 +148,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains, err := m.chains(all, nil, r.modes, offlineReads{declared, r.scheme, o.Objects})
+	chains, err := m.chains(all, nil, r.modes, reads.Offline{Set: declared, Objects: o.Objects})
 	if err != nil {
 		return nil, prefixed(err)
 	}

@@ -167,9 +167,6 @@ var _ = Describe("Settings.Reads", func() {
 type unreadable struct{ *reads.Set }
 
 func (u unreadable) Waiting(string) error { return errors.New("secrets cannot be listed") }
-func (u unreadable) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
-	return u.Set.Snapshot(ctx), nil
-}
 
 var _ = Describe("A step whose Reads cannot be listed", func() {
 	It("is not registered, and fails on the path of a version that has registered it", func() {

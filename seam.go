@@ -72,7 +72,7 @@ func (m *ExtensionManager) resolveBeside(ctx context.Context, asks func(string) 
 func (m *ExtensionManager) readsBeside(ctx context.Context, asks func(string) bool, running *sync.WaitGroup) (reading, error) {
 	s := m.given()
 	if p := m.program.Load(); p != nil && p.reads != nil {
-		return following{p.reads}, nil
+		return p.reads, nil
 	}
 	definitions := slices.DeleteFunc(slices.Clone(s.steps), func(d definition) bool { return !asks(d.name) })
 	resolver := newResolver(s.options, resources.Cluster{})
@@ -80,13 +80,13 @@ func (m *ExtensionManager) readsBeside(ctx context.Context, asks func(string) bo
 	if err != nil || set.Empty() {
 		return nil, err
 	}
-	c, err := m.readsClient(resolver.scheme, set)
+	c, err := m.readsClient(set)
 	if err != nil {
 		return nil, err
 	}
 	running.Go(func() { set.Run(ctx, c) })
 	set.Settled(ctx) // steps without their objects are gaps then
-	return following{set}, ctx.Err()
+	return set, ctx.Err()
 }
 
 // modesBeside puts the modes of the ConfigMap in force. Without the right to read it, the program's own are.
