@@ -24,9 +24,9 @@ const (
 	// firstPause and LastPause limit the time between two attempts.
 	firstPause, LastPause = time.Second, 30 * time.Second
 
-	// lasted is how long a watch lasts that worked. If it ended as agreed, up to early before its time, the next one begins
-	// at once, else at a random moment within spreadWatches: when an API server ends, all its watches are cut at once, in all
-	// replicas.
+	// lasted is how long a watch lasts that worked; early, if it was ended without an error, as by a proxy. If it ended as
+	// agreed, up to early before its time, the next one begins at once, else at a random moment within spreadWatches: when
+	// an API server ends, all its watches are cut at once, in all replicas.
 	lasted, early, spreadWatches = time.Minute, 5 * time.Second, 3 * time.Second
 
 	// shortest is the agreed time of a watch, to which up to the same is added at random. It can end lateness later.
@@ -68,21 +68,18 @@ type Follower struct {
 
 	Wake <-chan struct{} // ends a pause
 
-	version     string    // of the last event; empty before a list
-	listed      time.Time // the end of the list whose watch has not begun yet; zero for none
-	interrupted bool      // the version may be one that the cluster no longer has
-	alive       time.Time
+	version     string        // of the last event; empty before a list
+	listed      time.Time     // the end of the list whose watch has not begun yet; zero for none
+	interrupted bool          // the version may be one that the cluster no longer has
+	agreed      time.Duration // of the last watch
+	alive       time.Time     // the last sign of life of a watch
 }
 
 // Run returns when ctx ends, or Ended gives up, with the reason.
 func (f *Follower) Run(ctx context.Context) error {
 	delays := wait.Backoff(firstPause, LastPause)
 	for {
-		agreed := shortest + rand.N(shortest)
-		if f.Brief != nil && f.Brief() {
-			agreed = brief
-		}
-		known, err := f.follow(ctx, agreed)
+		known, err := f.follow(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -100,12 +97,14 @@ func (f *Follower) Run(ctx context.Context) error {
 			return err
 		}
 		pause := delays()
-		switch worked := time.Since(known); {
-		case known.IsZero():
-		case err == nil && worked > agreed-early:
-			delays, pause = wait.Backoff(firstPause, LastPause), 0
-		case worked > lasted:
-			delays, pause = wait.Backoff(firstPause, LastPause), rand.N(spreadWatches)
+		if worked := time.Since(known); !known.IsZero() && (worked > lasted || err == nil && worked > early) {
+			delays = wait.Backoff(firstPause, LastPause)
+			switch {
+			case err == nil && worked > f.agreed-early:
+				pause = 0
+			case worked > lasted:
+				pause = rand.N(spreadWatches)
+			}
 		}
 		_ = wait.SleepUnless(ctx, min(pause, longest), f.Wake)
 	}
@@ -118,15 +117,12 @@ func outdated(err error) bool {
 
 // follow brings the objects up to date, and follows them until the watch ends. It returns the time since which they were
 // known, and the reason unless the watch ended by itself.
-func (f *Follower) follow(ctx context.Context, agreed time.Duration) (known time.Time, err error) {
+func (f *Follower) follow(ctx context.Context) (known time.Time, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: new(int64(agreed.Seconds()))}
 	if f.Resumes == nil {
 		f.Restart()
-		latest := o
-		latest.SendInitialEvents, latest.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
-		known, err = f.watch(ctx, latest)
+		known, err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
 		if !errors.Is(err, errSilent) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsMethodNotSupported(err) {
 			return known, err
 		}
@@ -135,12 +131,12 @@ func (f *Follower) follow(ctx context.Context, agreed time.Duration) (known time
 		return known, err
 	}
 	if f.version == "" {
-		if err = f.list(ctx); err != nil {
-			return known, err
-		}
+		err = f.list(ctx)
 	}
-	o.ResourceVersion = f.version
-	return f.watch(ctx, o)
+	if err != nil {
+		return known, err
+	}
+	return f.watch(ctx, metav1.ListOptions{ResourceVersion: f.version})
 }
 
 // locate finds out after an interruption whether the watch can go on. It cannot if the cluster has gone back, as after a
@@ -173,9 +169,13 @@ func (f *Follower) list(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			err = meta.EachListItem(page, func(o runtime.Object) error { return f.take(watch.Added, o) })
+			err = meta.EachListItem(page, func(o runtime.Object) error {
+				_, err := f.receive(watch.Event{Type: watch.Added, Object: o})
+				return err
+			})
 		}
 		if err != nil {
+			f.version = ""
 			return err
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
@@ -183,15 +183,6 @@ func (f *Follower) list(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-func (f *Follower) take(how watch.EventType, o runtime.Object) error {
-	object, ok := o.(client.Object)
-	if !ok {
-		return fmt.Errorf("the API server sent a %T for an object", o)
-	}
-	f.Take(how, object)
-	return nil
 }
 
 var (
@@ -204,63 +195,64 @@ var (
 
 // watch takes what a watch sends until it ends. While known is zero, the latest state is not complete.
 func (f *Follower) watch(ctx context.Context, o metav1.ListOptions) (known time.Time, err error) {
+	if f.agreed = shortest + rand.N(shortest); f.Brief != nil && f.Brief() {
+		f.agreed = brief
+	}
+	o.AllowWatchBookmarks, o.TimeoutSeconds = true, new(int64(f.agreed.Seconds()))
 	events, err := f.Watch(ctx, o)
 	if err != nil {
 		return known, err
 	}
 	defer events.Stop()
-	agreed := time.Duration(*o.TimeoutSeconds) * time.Second
 	if !f.listed.IsZero() && f.Resumes != nil && !f.Resumes(f.listed) { // the watch was refused for that long
 		f.version = ""
 		events.Stop()
-		return f.follow(ctx, agreed)
+		return f.follow(ctx)
 	}
 	late := time.NewTimer(requestTimeout)
 	defer late.Stop()
 	for complete := o.SendInitialEvents == nil; ; {
 		if complete && known.IsZero() {
-			late.Reset(agreed + lateness)
+			late.Reset(f.agreed + lateness)
 			known, f.alive, f.listed = time.Now(), time.Now(), time.Time{}
 			f.Begun()
 		}
+		var event watch.Event
+		open := true
 		select {
 		case <-ctx.Done():
 			return known, context.Cause(ctx)
 		case <-late.C:
 			err = errLate
-		case event, open := <-events.ResultChan():
+		case event, open = <-events.ResultChan():
 			if open {
 				complete, err = f.receive(event)
 			}
-			if err == nil {
-				f.alive = time.Now() // if it has ended, by the API server or its host
-			}
-			if open && err == nil {
-				continue
-			}
 		}
-		if known.IsZero() && (err == nil || errors.Is(err, errLate)) {
-			err = errSilent
+		switch {
+		case known.IsZero() && (!open || errors.Is(err, errLate)):
+			return known, errSilent
+		case err != nil:
+			return known, err
 		}
-		return known, err
+		f.alive = time.Now()
+		if !open { // the API server has ended it, or its host
+			return known, nil
+		}
 	}
 }
 
-// receive takes an event, and reports whether it completes the latest state.
+// receive takes an event, or an object of a list, and reports whether it completes the latest state.
 func (f *Follower) receive(event watch.Event) (complete bool, err error) {
-	if event.Type == watch.Error {
+	object, ok := event.Object.(client.Object)
+	switch {
+	case event.Type == watch.Error:
 		return false, apierrors.FromObject(event.Object)
-	}
-	object, err := meta.Accessor(event.Object)
-	if err != nil {
-		return false, err
+	case !ok:
+		return false, fmt.Errorf("the API server sent a %T for an object", event.Object)
+	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
+		f.Take(event.Type, object)
 	}
 	f.version = object.GetResourceVersion()
-	switch event.Type {
-	case watch.Bookmark:
-		return object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true", nil
-	case watch.Added, watch.Modified, watch.Deleted:
-		return false, f.take(event.Type, event.Object)
-	}
-	return false, nil
+	return event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true", nil
 }

@@ -53,7 +53,6 @@ type Followed struct {
 
 // Objects holds copies of a few objects. It is safe for concurrent use.
 type Objects struct {
-	log logr.Logger
 	all []*followed
 
 	mu      sync.Mutex
@@ -64,6 +63,7 @@ type followed struct {
 	Followed
 	kind               schema.GroupVersionKind
 	at                 dynamic.ResourceInterface
+	log                logr.Logger
 	refusals, failures lograte.Limiter // of watches; of reads while the object is unknown
 	again              chan struct{}   // asks for the next look at once
 
@@ -82,7 +82,7 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{log: log}
+	o := &Objects{}
 	for _, one := range follow {
 		f := &followed{
 			Followed: one, refusals: lograte.Limiter{Every: remindOfPolling}, again: make(chan struct{}, 1), seen: make(chan struct{}),
@@ -91,6 +91,7 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 		if f.at, f.kind, err = locate(c, one.Object); err != nil {
 			return nil, err
 		}
+		f.log = log.WithValues("kind", f.kind.Kind, "name", one.Object.GetName())
 		o.all = append(o.all, f)
 	}
 	return o, nil
@@ -159,7 +160,7 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		case access.Watch:
 			if err := o.watch(ctx, f); ctx.Err() == nil {
 				if _, ok := f.refusals.Allow("watch", ""); ok {
-					o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", f.named("reason", err)...)
+					f.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "reason", err)
 				}
 			}
 			refused = o.poll(ctx, f)
@@ -176,11 +177,6 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		}
 		_ = wait.SleepUnless(ctx, pause, f.again)
 	}
-}
-
-// named returns the object's kind and name for a line of the log, and more after them.
-func (f *followed) named(more ...any) []any {
-	return append([]any{"kind", f.kind.Kind, "name", f.Object.GetName()}, more...)
 }
 
 // watch returns when the API server refuses the watch, or when ctx ends.
@@ -256,11 +252,11 @@ func (o *Objects) failed(f *followed, err error) {
 	}
 	f.mu.Unlock()
 	if before == nil {
-		o.log.V(1).Info("a copy may be outdated, because the object cannot be read; trying again", f.named("reason", err.Error())...)
+		f.log.V(1).Info("a copy may be outdated, because the object cannot be read; trying again", "reason", err.Error())
 		return
 	}
 	if _, ok := f.failures.Allow("", ""); ok {
-		o.log.Info("an object cannot be read, and what needs it waits; trying again", f.named("reason", err.Error())...)
+		f.log.Info("an object cannot be read, and what needs it waits; trying again", "reason", err.Error())
 	}
 	if before.Error() != unseen(err).Error() {
 		o.Wake()
