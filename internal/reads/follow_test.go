@@ -422,6 +422,23 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 	}
 }
 
+func TestWatchesThatAProxyCutsGoOnSoon(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		for n := range 10 {
+			time.Sleep(20 * time.Second)
+			c.cut()
+			c.put("one", strconv.Itoa(n))
+			time.Sleep(1500 * time.Millisecond)
+			values, _, err := s.call()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(values).To(Equal(map[string]string{"one": strconv.Itoa(n)}))
+		}
+		lists, watches := c.asked()
+		Expect([]int{lists, watches}).To(Equal([]int{1, 11}))
+	}, Declaration{MaxStale: time.Minute})
+}
+
 func TestAClusterThatWentBackIsListed(t *testing.T) {
 	c := newAPIServer("one")
 	follow(t, c, func(t *testing.T, s *scene) {
