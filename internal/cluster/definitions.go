@@ -32,7 +32,7 @@ func WatchDefinitions(ctx context.Context, config *rest.Config, changed func()) 
 		Begun:   changed,
 	}).Run(ctx)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it is why Run has returned
 	}
 	return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
 }
