@@ -63,7 +63,10 @@ type connection struct {
 // GetKubeConnection returns the connection to the cluster: RestConfig, else KubeConfig, else the pod's service account,
 // else $KUBECONFIG, else ~/.kube/config. It reads files, but makes no request.
 func (m *ExtensionManager) GetKubeConnection() (*rest.Config, error) {
-	s := m.given()
+	return m.given().kubeConnection()
+}
+
+func (s setup) kubeConnection() (*rest.Config, error) {
 	s.connection.mu.Lock()
 	defer s.connection.mu.Unlock()
 	return s.connection.restConfig(s.options)

@@ -1,6 +1,6 @@
 package eirinix
 
-// This file declares what steps look at beside the object of the request, and serves it to them from memory.
+// This file declares what steps look at beside the object of the request.
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,17 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
-	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
 // Read declares objects that a step looks at: an element of Settings.Reads. The program lists and watches them, keeps
@@ -96,62 +91,15 @@ const leastMaxStale = time.Minute
 //
 // The Reader is safe for concurrent use, until the step returns. The Reader of a Call that a unit test constructs knows
 // no objects; use a Harness.
-func (c *Call) Reader() client.Reader { return c.reads.get() }
-
-var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
+func (c *Call) Reader() client.Reader { return c.reads.Reader() }
 
 // reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
-type reading = seam.Reading
+type reading interface {
+	// Snapshot returns what a call sees.
+	Snapshot(ctx context.Context) *reads.Snapshot
 
-// stepReads serves one run of a step. All runs of a call share the Snapshot.
-type stepReads struct {
-	open   func() *reads.Reader // nil if the step declares nothing
-	once   sync.Once
-	reader *reads.Reader // nil until the step asks for it
-}
-
-// from makes a step read from there in a call.
-func (s *stepReads) from(ctx context.Context, step string, c *chain.Call, from reading) {
-	reads.Begin(ctx, step)
-	type taken struct {
-		snapshot *reads.Snapshot
-		err      error
-	}
-	s.open = func() *reads.Reader {
-		t, _ := c.Shared(func() any {
-			snapshot, err := from.Snapshot(ctx)
-			return taken{snapshot, err}
-		}).(taken)
-		if t.err != nil {
-			return reads.Failing(t.err)
-		}
-		return t.snapshot.Reader(step)
-	}
-}
-
-func (s *stepReads) get() client.Reader {
-	s.once.Do(func() {
-		if s.reader = reads.Failing(errNoReads); s.open != nil {
-			s.reader = s.open()
-		}
-	})
-	return s.reader
-}
-
-// failure returns the error with which the step has failed, although the step may have dropped it.
-func (s *stepReads) failure() error {
-	if s.reader == nil {
-		return nil
-	}
-	return s.reader.Err()
-}
-
-// following is a Set that follows the cluster.
-type following struct{ *reads.Set }
-
-// Snapshot returns the state of now.
-func (f following) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
-	return f.Set.Snapshot(ctx), nil
+	// Waiting returns the reason why a step cannot be registered yet.
+	Waiting(step string) error
 }
 
 // newReads returns the Set of the steps' declarations.
@@ -288,7 +236,7 @@ func (r *run) followReads(p *program) error {
 	if p.reads, err = resolver.newReads(given.steps, r.log, newMetrics(reads.NewMetrics, "the metrics of objects that steps read", r.log)); err != nil || p.reads.Empty() {
 		return err
 	}
-	c, err := m.readsClient(resolver.scheme, p.reads)
+	c, err := given.readsClient(p.reads)
 	if err != nil {
 		return err
 	}
@@ -312,31 +260,34 @@ func (p *program) reading() reading {
 	if p.reads == nil {
 		return nil
 	}
-	return following{p.reads}
+	return p.reads
 }
 
 // holdingBack returns what steps wait for before they are registered. A process that does not register serves all steps
 // at once, because another process has registered them: what cannot be read fails.
 func (p *program) holdingBack() reading {
-	if p.reads == nil || !*p.m.GetManagerOptions().RegisterWebHook {
+	if !*p.m.GetManagerOptions().RegisterWebHook {
 		return nil
 	}
-	return following{p.reads}
+	return p.reading()
 }
 
 // unfollowed says which steps wait in a process that follows no objects: while the cluster does not serve a kind
 // that the step reads.
-type unfollowed struct{ waiting map[string]error }
+type unfollowed struct {
+	reading // nil, because no call is answered here
+	waiting map[string]error
+}
 
 // newUnfollowed asks the cluster for the kinds that the steps read.
-func (m *ExtensionManager) newUnfollowed() (reading, error) {
-	mapper, err := m.given().restMapper()
+func (s setup) newUnfollowed() (reading, error) {
+	mapper, err := s.restMapper()
 	if err != nil {
 		return nil, err
 	}
-	u, given := unfollowed{map[string]error{}}, m.given()
-	for _, d := range given.steps {
-		if _, err := given.options.readRights([]definition{d}, mapper); err != nil {
+	u := unfollowed{waiting: map[string]error{}}
+	for _, d := range s.steps {
+		if _, err := s.options.readRights([]definition{d}, mapper); err != nil {
 			u.waiting[d.name] = err
 		}
 	}
@@ -345,25 +296,17 @@ func (m *ExtensionManager) newUnfollowed() (reading, error) {
 
 func (u unfollowed) Waiting(step string) error { return u.waiting[step] }
 
-// Snapshot implements reading. No call is answered here.
-func (u unfollowed) Snapshot(context.Context) (*reads.Snapshot, error) { return nil, errNoReads }
-
-// readsClient returns the client with which the objects of steps are followed. Its lists can be long, so it does not
-// share the limits of the library's own connection.
-func (m *ExtensionManager) readsClient(scheme *runtime.Scheme, set *reads.Set) (client.WithWatch, error) {
-	mapper, err := m.given().restMapper()
+// readsClient returns the client with which the objects of steps are followed.
+func (s setup) readsClient(set *reads.Set) (client.WithWatch, error) {
+	mapper, err := s.restMapper()
 	if err != nil {
 		return nil, err
 	}
-	config, err := m.GetKubeConnection()
+	config, err := s.kubeConnection()
 	if err != nil {
 		return nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
-	config.DisableCompression = true
-	set.Wrap(config)
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
+	c, err := set.Client(config, mapper)
 	if err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}

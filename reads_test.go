@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -150,7 +149,7 @@ var _ = Describe("Settings.Reads", func() {
 		registered := func(declared ...Read) []admissionregistrationv1.ValidatingWebhook {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
-			made, err := m.offline(seam.World{Reading: func(set *reads.Set, _ *runtime.Scheme) seam.Reading { return following{set} }})
+			made, err := m.offline(seam.World{})
 			Expect(err).NotTo(HaveOccurred())
 			return made.Webhooks.Validating(made.Entries)
 		}
@@ -169,9 +168,6 @@ var _ = Describe("Settings.Reads", func() {
 type unreadable struct{ *reads.Set }
 
 func (u unreadable) Waiting(string) error { return errors.New("secrets cannot be listed") }
-func (u unreadable) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
-	return u.Set.Snapshot(ctx), nil
-}
 
 var _ = Describe("A step whose Reads cannot be listed", func() {
 	It("is not registered, and fails on the path of a version that has registered it", func() {

@@ -63,7 +63,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err := p.obtainKeys(ctx, true); err != nil {
 		return preflight.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
-	from, err := m.newUnfollowed()
+	from, err := m.given().newUnfollowed()
 	if err != nil {
 		return prefixed(err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -76,7 +77,7 @@ func (m *ExtensionManager) resolveBeside(ctx context.Context, asks func(string) 
 func (m *ExtensionManager) readsBeside(ctx context.Context, asks func(string) bool, running *sync.WaitGroup) (reading, error) {
 	s := m.given()
 	if p := m.program.Load(); p != nil && p.reads != nil {
-		return following{p.reads}, nil
+		return p.reads, nil
 	}
 	definitions := slices.DeleteFunc(slices.Clone(s.steps), func(d definition) bool { return !asks(d.name) })
 	resolver := newResolver(s.options, resources.Cluster{})
@@ -84,13 +85,13 @@ func (m *ExtensionManager) readsBeside(ctx context.Context, asks func(string) bo
 	if err != nil || set.Empty() {
 		return nil, err
 	}
-	c, err := m.readsClient(resolver.scheme, set)
+	c, err := s.readsClient(set)
 	if err != nil {
 		return nil, err
 	}
 	running.Go(func() { set.Run(ctx, c) })
 	set.Settled(ctx) // steps without their objects are gaps then
-	return following{set}, ctx.Err()
+	return set, ctx.Err()
 }
 
 // modesBeside puts the modes of the ConfigMap in force. Without the right to read it, the program's own are.
@@ -193,11 +194,11 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	if err != nil {
 		return made, err
 	}
-	if made.Chains, err = m.chains(all, nil, r.modes, w.Reading(declared, r.scheme)); err != nil {
+	if made.Chains, err = m.chains(all, nil, r.modes, reads.Offline{Set: declared, Objects: w.Objects}); err != nil {
 		return made, prefixed(err)
 	}
 	made.Entries, made.Webhooks, made.Conversions = all.entries, s.options.offlineWebhooks(), s.conversions
-	made.Scheme, made.Mapper = r.scheme, r.cluster.Mapper
+	made.Reads, made.Scheme, made.Mapper = declared.Declarations(), r.scheme, r.cluster.Mapper
 	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapping.wrap
 	return made, nil
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/stepname"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -32,7 +33,7 @@ type Call struct {
 	Manager Manager
 
 	feedback *chain.Call // collects warnings and audit annotations
-	reads    stepReads
+	reads    reads.Turn
 }
 
 // Warn shows a warning on the terminal of the user who made the request, whether the object is admitted or not. Once

@@ -326,10 +326,10 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 		}
 		call := &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}
 		if len(d.settings.Reads) > 0 && from != nil {
-			call.reads.from(ctx, d.name, c, from)
+			call.reads.From(ctx, d.name, c.Shared, from.Snapshot)
 		}
 		err := d.run(ctx, call, oldObj, newObj)
-		if failure := call.reads.failure(); failure != nil {
+		if failure := call.reads.Err(); failure != nil {
 			return failure
 		}
 		return err

@@ -120,15 +120,13 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 	made, err := p.Offline(seam.World{
 		Mapper: o.Mapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
 		Modes: o.Modes, Labels: o.labelsOf,
-		Reading: func(set *reads.Set, scheme *runtime.Scheme) seam.Reading {
-			for step, declared := range set.Declarations() {
-				program.Reads[step] = list.Of(declared, func(d reads.Declaration) eirinix.Read { return *d.Same.(*eirinix.Read) })
-			}
-			return reading{set, scheme, o.Objects}
-		},
+		Objects: o.Objects,
 	})
 	if err != nil {
 		return nil, err
+	}
+	for step, declared := range made.Reads {
+		program.Reads[step] = list.Of(declared, func(d reads.Declaration) eirinix.Read { return *d.Same.(*eirinix.Read) })
 	}
 	handler := &admit.Handler{MaxBytes: made.MaxRequestBytes, Log: p.Log, Others: made.Others}
 	for path, entry := range made.Chains {

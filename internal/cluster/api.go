@@ -14,7 +14,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,10 +25,6 @@ import (
 const (
 	// requestTimeout limits one request; for a watch, the wait for its start.
 	requestTimeout = 10 * time.Second
-
-	// watchMargin is how much longer than agreed a watch can last. A proxy can keep open a connection that is long
-	// dead.
-	watchMargin = 30 * time.Second
 
 	// firstProbe and lastProbe are the minimum and maximum time from one probe to the next, before jitter. An outage that
 	// has lasted less than briefOutage may be a restart, so probes are at most briefProbe apart.
@@ -151,23 +146,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
 	resp.Header.Del("Retry-After") // the caller has its own backoff
-	if watches {
+	if watches {                   // its follower knows when it ends
 		deadline.Stop()
-		deadline = time.AfterFunc(watchTime(r)+watchMargin, func() {
-			cancel(fmt.Errorf("the watch lasted longer than its timeout: %w", context.DeadlineExceeded))
-		})
 	}
 	resp.Body = &bounded{ReadCloser: resp.Body, ctx: ctx, done: end}
 	return resp, nil
-}
-
-// watchTime returns the duration that a watch requests.
-func watchTime(r *http.Request) time.Duration {
-	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
-	if err != nil || seconds <= 0 {
-		seconds = 600
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 // bounded is the body of a response, which ends with its request's deadline.

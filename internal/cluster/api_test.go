@@ -145,26 +145,19 @@ func TestEachRequestEndsWithinTenSeconds(t *testing.T) {
 	for name, c := range map[string]struct {
 		uri    string
 		server func(*http.Request) (*http.Response, error)
-		after  time.Duration
 	}{
-		"a request that is never answered":    {get, hangs, 10 * time.Second},
-		"an answer that stops after its head": {get, hangsInBody, 10 * time.Second},
-		"a watch that does not begin":         {begins, hangs, 10 * time.Second},
-		"a watch that goes on for ever":       {begins, hangsInBody, 330 * time.Second},
-		"a watch without an agreed end":       {list + "&watch=true", hangsInBody, 630 * time.Second},
+		"a request that is never answered":    {get, hangs},
+		"an answer that stops after its head": {get, hangsInBody},
+		"a watch that does not begin":         {begins, hangs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(g Gomega, ctx context.Context, _ *cluster.API, w *wire, through http.RoundTripper) {
 				w.answers(c.server)
 				start := time.Now()
 				_, err := ask(ctx, through, c.uri)
-				g.Expect(time.Since(start)).To(Equal(c.after))
+				g.Expect(time.Since(start)).To(Equal(10 * time.Second))
 				g.Expect(err).To(MatchError(context.DeadlineExceeded))
-				reason := "the watch lasted longer than its timeout"
-				if c.after == 10*time.Second {
-					reason = "the API server has not answered within 10s"
-				}
-				g.Expect(err).To(MatchError(ContainSubstring(reason)))
+				g.Expect(err).To(MatchError(ContainSubstring("the API server has not answered within 10s")))
 				g.Expect(wait.Transient(err)).To(BeTrue(), "it is tried again")
 			})
 		})

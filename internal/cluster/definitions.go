@@ -5,43 +5,34 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-
-	"code.cloudfoundry.org/eirinix/internal/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // WatchDefinitions calls changed after each change of a CustomResourceDefinition, and once at first. It watches their
 // metadata alone, until ctx ends, when it returns nil, or the API server refuses the watch, when it returns the reason.
 func WatchDefinitions(ctx context.Context, config *rest.Config, changed func()) error {
-	client, err := metadata.NewForConfig(config)
+	c, err := metadata.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	delays := wait.Backoff(time.Second, 30*time.Second)
-	for {
-		began := time.Now()
-		w, err := definitions.Watch(ctx, metav1.ListOptions{})
-		switch {
-		case apierrors.IsForbidden(err):
-			return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
-		case err == nil:
-			for range w.ResultChan() {
-				changed()
-			}
-			w.Stop()
-		}
-		if time.Since(began) > time.Minute {
-			delays = wait.Backoff(time.Second, 30*time.Second)
-		}
-		if wait.Sleep(ctx, delays()) != nil {
-			return nil //nolint:nilerr // ctx has ended
-		}
+	definitions := c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	err = (&Follower{
+		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
+			return definitions.List(ctx, o)
+		},
+		Watch:   definitions.Watch,
+		Restart: func() {},
+		Take:    func(watch.EventType, client.Object) { changed() },
+		Begun:   changed,
+	}).Run(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it is why Run has returned
 	}
+	return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
 }

@@ -10,10 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Namespaces knows the labels of all namespaces. It watches them from the first question on. It is safe for concurrent
@@ -81,38 +82,36 @@ func (n *Namespaces) watch() (*namespaceWatch, error) {
 	if err := context.Cause(n.ctx); err != nil {
 		return nil, err
 	}
-	client, err := dynamic.NewForConfig(n.config)
+	c, err := dynamic.NewForConfig(n.config)
 	if err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancelCause(n.ctx)
-	w := &namespaceWatch{ctx: ctx, at: client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), listed: make(chan struct{})}
+	w := &namespaceWatch{ctx: ctx, at: c.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), listed: make(chan struct{})}
 	n.running.Go(func() { end(w.run(ctx)) })
 	n.watched = w
 	return w, nil
 }
 
-// run returns when the API server refuses the watch, or when ctx ends.
+// run returns when the API server refuses the watch, or when ctx ends. After a failure, the labels that were seen last stay
+// in force.
 func (w *namespaceWatch) run(ctx context.Context) error {
-	return follower{
-		at:    w.at,
-		keeps: func(object *unstructured.Unstructured) bool { return object.GetKind() == "Namespace" },
-		begin: func(all map[string]*unstructured.Unstructured) {
-			latest := &sync.Map{}
-			for name, object := range all {
-				latest.Store(name, labels.Set(object.GetLabels()))
+	var latest *sync.Map
+	return (&Follower{
+		List:    func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) { return w.at.List(ctx, o) },
+		Watch:   w.at.Watch,
+		Restart: func() { latest = &sync.Map{} },
+		Take: func(how watch.EventType, object client.Object) {
+			if how == watch.Deleted {
+				latest.Delete(object.GetName())
+			} else {
+				latest.Store(object.GetName(), labels.Set(object.GetLabels()))
 			}
+		},
+		Begun: func() {
 			if w.all.Swap(latest) == nil {
 				close(w.listed)
 			}
 		},
-		change: func(name string, now *unstructured.Unstructured) {
-			if now == nil {
-				w.all.Load().Delete(name)
-			} else {
-				w.all.Load().Store(name, labels.Set(now.GetLabels()))
-			}
-		},
-		failed: func(error) {}, // the labels that were seen last stay in force
-	}.run(ctx)
+	}).Run(ctx)
 }

@@ -1,14 +1,13 @@
 package cluster
 
 // This file keeps copies of a few objects. A copy is what the API server has sent last, and nothing else. It is watched
-// with a field selector that restricts the watch to the one object. Where watching is
-// forbidden, the object is polled. Where reading is forbidden, there is no copy.
+// with a field selector that restricts the watch to the one object. Where watching is forbidden, the object is polled.
+// Where reading is forbidden, there is no copy.
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,18 +32,6 @@ const (
 	// rememberRefusal is how long a refused permission is not checked again.
 	rememberRefusal = 10 * time.Minute
 
-	// firstPoll and lastPoll limit the time between two reads of an object for which watching is forbidden, and between
-	// two attempts to watch, before jitter.
-	firstPoll, lastPoll = time.Second, 30 * time.Second
-
-	// lasted is how long a watch lasts that worked. If it ended as agreed, up to early before its time, the next one begins
-	// at once, else at a random moment within spreadWatches: when an API server ends, all its watches are cut at once, in all
-	// replicas.
-	lasted, early, spreadWatches = time.Minute, 5 * time.Second, 3 * time.Second
-
-	// shortest is the agreed time of a watch in seconds, to which up to the same is added at random.
-	shortest = 300
-
 	// remindOfPolling is the interval at which a refused watch is logged again. Polling is slower, but works.
 	remindOfPolling = 24 * time.Hour
 )
@@ -66,7 +53,6 @@ type Followed struct {
 
 // Objects holds copies of a few objects. It is safe for concurrent use.
 type Objects struct {
-	log logr.Logger
 	all []*followed
 
 	mu      sync.Mutex
@@ -77,6 +63,7 @@ type followed struct {
 	Followed
 	kind               schema.GroupVersionKind
 	at                 dynamic.ResourceInterface
+	log                logr.Logger
 	refusals, failures lograte.Limiter // of watches; of reads while the object is unknown
 	again              chan struct{}   // asks for the next look at once
 
@@ -95,7 +82,7 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{log: log}
+	o := &Objects{}
 	for _, one := range follow {
 		f := &followed{
 			Followed: one, refusals: lograte.Limiter{Every: remindOfPolling}, again: make(chan struct{}, 1), seen: make(chan struct{}),
@@ -104,6 +91,7 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 		if f.at, f.kind, err = locate(c, one.Object); err != nil {
 			return nil, err
 		}
+		f.log = log.WithValues("kind", f.kind.Kind, "name", one.Object.GetName())
 		o.all = append(o.all, f)
 	}
 	return o, nil
@@ -158,7 +146,7 @@ func (o *Objects) Seen(ctx context.Context) error {
 
 // follow watches or polls an object as its permissions allow, and checks them again from time to time.
 func (o *Objects) follow(ctx context.Context, f *followed) {
-	delays := wait.Backoff(firstPoll, lastPoll)
+	delays := wait.Backoff(firstPause, LastPause)
 	for ctx.Err() == nil {
 		access, refused := Access{Get: true, Watch: true}, ErrUnseen
 		if f.Access != nil {
@@ -172,7 +160,7 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		case access.Watch:
 			if err := o.watch(ctx, f); ctx.Err() == nil {
 				if _, ok := f.refusals.Allow("watch", ""); ok {
-					o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", f.named("reason", err)...)
+					f.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "reason", err)
 				}
 			}
 			refused = o.poll(ctx, f)
@@ -191,144 +179,55 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 	}
 }
 
-// named returns the object's kind and name for a line of the log, and more after them.
-func (f *followed) named(more ...any) []any {
-	return append([]any{"kind", f.kind.Kind, "name", f.Object.GetName()}, more...)
-}
-
 // watch returns when the API server refuses the watch, or when ctx ends.
 func (o *Objects) watch(ctx context.Context, f *followed) error {
-	name := f.Object.GetName()
-	return follower{
-		at: f.at, only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), keeps: f.is,
-		begin:  func(all map[string]*unstructured.Unstructured) { o.set(f, all[name], nil, false) },
-		change: func(_ string, now *unstructured.Unstructured) { o.set(f, now, nil, false) },
-		failed: func(err error) { o.failed(f, err) },
-	}.run(ctx)
-}
-
-// follower watches objects. It never goes on where an earlier watch was, and names no version that was seen earlier: for
-// a few small objects that would save nothing, and after a restore of etcd an API server sends nothing until its
-// versions have caught up.
-type follower struct {
-	at     dynamic.ResourceInterface
-	only   string // a selector of fields; empty for all objects
-	keeps  func(*unstructured.Unstructured) bool
-	begin  func(all map[string]*unstructured.Unstructured)   // takes the latest state, by name
-	change func(name string, now *unstructured.Unstructured) // takes each change after it; nil for an object that is gone
-	failed func(error)
-}
-
-// run returns when the API server refuses the watch, or when ctx ends.
-func (f follower) run(ctx context.Context) error {
-	delays := wait.Backoff(firstPoll, lastPoll)
-	for {
-		agreed := shortest + rand.Int64N(shortest)
-		began, err := f.watch(ctx, agreed)
-		switch {
-		case ctx.Err() != nil, apierrors.IsForbidden(err):
-			return err
-		case err != nil:
-			f.failed(err)
-		}
-		pause := delays()
-		switch known := time.Since(began); {
-		case began.IsZero() || known <= lasted:
-		case err == nil && known > time.Duration(agreed)*time.Second-early:
-			delays, pause = wait.Backoff(firstPoll, lastPoll), 0
-		default:
-			delays, pause = wait.Backoff(firstPoll, lastPoll), rand.N(spreadWatches)
-		}
-		_ = wait.Sleep(ctx, pause)
-	}
-}
-
-// watch follows the objects from their latest state on, for that many seconds. When the watch has ended, it returns the
-// time since which they were known, and the reason if the watch failed.
-func (f follower) watch(ctx context.Context, seconds int64) (known time.Time, err error) {
-	options := metav1.ListOptions{
-		FieldSelector: f.only, TimeoutSeconds: &seconds, AllowWatchBookmarks: true,
-		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-	}
-	events, err := f.at.Watch(ctx, options)
-	if err == nil {
-		known, err = f.take(ctx, events, time.Time{})
-	}
-	if !errors.Is(err, errSilent) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsMethodNotSupported(err) {
-		return known, err
-	}
-	// Earlier releases cannot send the latest state in a watch, and a list says why an API server does not.
-	list, err := f.at.List(ctx, metav1.ListOptions{FieldSelector: f.only})
-	if err != nil {
-		return known, err
-	}
-	all := map[string]*unstructured.Unstructured{}
-	for i := range list.Items {
-		if object := &list.Items[i]; f.keeps(object) {
-			all[object.GetName()] = object
-		}
-	}
-	f.begin(all)
-	options.SendInitialEvents, options.ResourceVersionMatch, options.ResourceVersion = nil, "", list.GetResourceVersion()
-	if events, err = f.at.Watch(ctx, options); err != nil {
-		return time.Now(), err
-	}
-	return f.take(ctx, events, time.Now())
-}
-
-// errSilent is the end of a watch that has not sent the latest state.
-var errSilent = errors.New("the watch does not begin with the latest state")
-
-// take passes on what a watch sends. While known is zero, the latest state is not complete.
-func (f follower) take(ctx context.Context, events watch.Interface, known time.Time) (time.Time, error) {
-	defer events.Stop()
-	late := time.NewTimer(requestTimeout)
-	defer late.Stop()
-	all := map[string]*unstructured.Unstructured{}
-	for {
-		select {
-		case <-ctx.Done():
-			return known, context.Cause(ctx)
-		case <-late.C:
-			if known.IsZero() {
-				return known, errSilent
+	var now *unstructured.Unstructured
+	begun, only := false, fields.OneTermEqualSelector(metav1.ObjectNameField, f.Object.GetName()).String()
+	return (&Follower{
+		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
+			o.FieldSelector = only
+			return f.at.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			return f.at.Watch(ctx, o)
+		},
+		Restart: func() { now, begun = nil, false },
+		Take: func(how watch.EventType, object client.Object) {
+			if !f.is(object) {
+				return
 			}
-		case event, open := <-events.ResultChan():
-			object, _ := event.Object.(*unstructured.Unstructured)
+			if now, _ = object.(*unstructured.Unstructured); how == watch.Deleted {
+				now = nil
+			}
+			if begun {
+				o.set(f, now, nil, false)
+			}
+		},
+		Begun: func() {
+			begun = true
+			o.set(f, now, nil, false)
+		},
+		Ended: func(_ time.Time, err error) time.Duration {
 			switch {
-			case !open && known.IsZero():
-				return known, errSilent
-			case !open:
-				return known, nil
-			case event.Type == watch.Error:
-				return known, apierrors.FromObject(event.Object)
-			case object == nil:
-			case event.Type == watch.Bookmark && known.IsZero() && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
-				known = time.Now()
-				f.begin(all)
-			case event.Type != watch.Added && event.Type != watch.Modified && event.Type != watch.Deleted, !f.keeps(object):
-			default:
-				name := object.GetName()
-				if all[name] = object; event.Type == watch.Deleted {
-					delete(all, name)
-				}
-				if !known.IsZero() {
-					f.change(name, all[name])
-					delete(all, name)
-				}
+			case apierrors.IsForbidden(err):
+				return 0
+			case err != nil:
+				o.failed(f, err)
 			}
-		}
-	}
+			return LastPause
+		},
+	}).Run(ctx)
 }
 
 // is reports whether an object is the one that is followed.
-func (f *followed) is(object *unstructured.Unstructured) bool {
-	return object.GroupVersionKind() == f.kind && client.ObjectKeyFromObject(object) == client.ObjectKeyFromObject(f.Object)
+func (f *followed) is(object client.Object) bool {
+	return object.GetObjectKind().GroupVersionKind() == f.kind && client.ObjectKeyFromObject(object) == client.ObjectKeyFromObject(f.Object)
 }
 
 // poll reads the object repeatedly, for ten minutes. If reading is forbidden, it returns the reason.
 func (o *Objects) poll(ctx context.Context, f *followed) error {
-	until, delays := time.Now().Add(rememberRefusal), wait.Backoff(firstPoll, lastPoll)
+	until, delays := time.Now().Add(rememberRefusal), wait.Backoff(firstPause, LastPause)
 	for ctx.Err() == nil && time.Now().Before(until) {
 		object, err := f.at.Get(ctx, f.Object.GetName(), metav1.GetOptions{})
 		switch {
@@ -337,7 +236,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 		case err != nil && !apierrors.IsNotFound(err):
 			o.failed(f, err)
 		case o.set(f, object, nil, true):
-			delays = wait.Backoff(firstPoll, lastPoll)
+			delays = wait.Backoff(firstPause, LastPause)
 		}
 		_ = wait.SleepUnless(ctx, delays(), f.again)
 	}
@@ -353,11 +252,11 @@ func (o *Objects) failed(f *followed, err error) {
 	}
 	f.mu.Unlock()
 	if before == nil {
-		o.log.V(1).Info("a copy may be outdated, because the object cannot be read; trying again", f.named("reason", err.Error())...)
+		f.log.V(1).Info("a copy may be outdated, because the object cannot be read; trying again", "reason", err.Error())
 		return
 	}
 	if _, ok := f.failures.Allow("", ""); ok {
-		o.log.Info("an object cannot be read, and what needs it waits; trying again", f.named("reason", err.Error())...)
+		f.log.Info("an object cannot be read, and what needs it waits; trying again", "reason", err.Error())
 	}
 	if before.Error() != unseen(err).Error() {
 		o.Wake()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -374,6 +375,22 @@ func TestAWatchThatEndsAsAgreedBeginsAnewAtOnce(t *testing.T) {
 		for i := range watches[1:] {
 			g.Expect(watches[i+1].at.Sub(watches[i].at)%time.Second).To(BeZero(), "a watch lasts whole seconds, and nothing is between two")
 		}
+	})
+}
+
+func TestAWatchThatGoesOnForEverIsGivenUp(t *testing.T) {
+	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		settle(11 * time.Minute) // a proxy can keep open a connection that is long dead
+		watches := p.since(time.Time{})
+		g.Expect(watches).To(HaveLen(2))
+		uri, err := url.Parse(watches[0].uri)
+		g.Expect(err).NotTo(HaveOccurred())
+		agreed, err := time.ParseDuration(uri.Query().Get("timeoutSeconds") + "s")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(watches[1].at.Sub(watches[0].at) - agreed).To(And(BeNumerically(">=", 20*time.Second), BeNumerically("<=", 25*time.Second)))
+		p.put("cf")
+		settle(0)
+		g.Expect(p.copied(ctx)).To(Equal("8"))
 	})
 }
 

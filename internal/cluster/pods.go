@@ -5,26 +5,21 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/pager"
-	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-// rewatchAfter prevents a busy loop if a watch ends at once.
-const rewatchAfter = time.Second
+// rewatchWithin limits the pause before a watch that has ended goes on.
+const rewatchWithin = 5 * time.Second
 
 // PodWatch follows pods across all interruptions of a watch. It differs from client-go's reflector in ways that its
 // users rely on. The initial pods are no events, a watch can start at a given resourceVersion, and events stay ADDED,
@@ -37,106 +32,77 @@ type PodWatch struct {
 	Deliver         func(watch.Event)
 	Log             logr.Logger
 
-	known map[types.UID]*corev1.Pod // the pods that watchers know, or could have seen in the first list
+	known  map[types.UID]*corev1.Pod // the pods that watchers know, or could have seen in the first list
+	listed []*corev1.Pod             // that are not known yet; nil while a watch shows changes
 }
 
 // Run delivers events until ctx ends, or watching is refused.
 func (w *PodWatch) Run(ctx context.Context) error {
-	w.known = map[types.UID]*corev1.Pod{}
-	if w.ResourceVersion == "" {
-		if err := w.relist(ctx, nil); err != nil {
-			return err
-		}
-	}
-	for {
-		err := w.follow(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, watchtools.ErrWatchClosed): // the API server ends every watch after some minutes
-		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			w.Log.Info("the API server's history does not reach back to where the watch was; listing pods again", "resourceVersion", w.ResourceVersion)
-			if err := w.relist(ctx, w.Deliver); err != nil {
-				return err
+	return (&Follower{
+		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
+			o.LabelSelector = w.Selector
+			return w.Pods.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w.deliverMissed()
+			o.LabelSelector = w.Selector
+			return w.Pods.Watch(ctx, o)
+		},
+		Resumes: func(time.Time) bool { return true },
+		Restart: func() { w.listed = []*corev1.Pod{} },
+		Take:    w.take,
+		Begun:   func() {},
+		Ended: func(_ time.Time, err error) time.Duration {
+			switch {
+			case err == nil:
+			case outdated(err):
+				w.Log.Info("the API server's history does not reach back to where the watch was; listing pods again")
+			case wait.Transient(err), errors.Is(err, errLate):
+				w.Log.Info("the watch of pods was interrupted; going on where it was", "reason", err.Error())
+			default:
+				return 0
 			}
-			continue
-		case wait.Transient(err):
-			w.Log.Info("the watch was interrupted; going on where it was", "in", rewatchAfter.String(), "error", err.Error())
-		default:
-			return err
-		}
-		if err := wait.Sleep(ctx, rewatchAfter); err != nil {
-			return err
-		}
-	}
+			return rewatchWithin
+		},
+		version: w.ResourceVersion,
+	}).Run(ctx)
 }
 
-// follow watches from w.ResourceVersion until the watch ends.
-func (w *PodWatch) follow(ctx context.Context) error {
-	events, err := w.Pods.Watch(ctx, metav1.ListOptions{
-		LabelSelector: w.Selector, ResourceVersion: w.ResourceVersion, AllowWatchBookmarks: true,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = watchtools.UntilWithoutRetry(ctx, events, func(event watch.Event) (bool, error) { return false, w.take(event) })
-	return err
-}
-
-func (w *PodWatch) take(event watch.Event) error {
-	if event.Type == watch.Error {
-		return apierrors.FromObject(event.Object)
-	}
-	pod, ok := event.Object.(*corev1.Pod)
-	if !ok {
-		return fmt.Errorf("the API server sent a %T where a pod was due", event.Object)
-	}
-	w.ResourceVersion = pod.ResourceVersion
-	switch event.Type {
-	case watch.Added, watch.Modified:
-		w.known[pod.UID] = pod
-	case watch.Deleted:
+func (w *PodWatch) take(how watch.EventType, object client.Object) {
+	pod, _ := object.(*corev1.Pod) // all are pods
+	switch {
+	case w.listed != nil:
+		w.listed = append(w.listed, pod)
+		return
+	case how == watch.Deleted:
 		delete(w.known, pod.UID)
-	default: // a bookmark only moves the resourceVersion
-		return nil
+	case w.known == nil:
+		w.known = map[types.UID]*corev1.Pod{pod.UID: pod}
+	default:
+		w.known[pod.UID] = pod
 	}
-	w.Deliver(event)
-	return nil
+	w.Deliver(watch.Event{Type: how, Object: pod})
 }
 
-// relist lists the pods and delivers the events that were missed. deliver is nil for the first list, which has missed
-// none. A pod that is gone is DELETED in its last observed state.
-func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error {
-	var all runtime.Object
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return w.Pods.List(ctx, o) })
-	err := wait.Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) (err error) {
-		all, _, err = pages.List(ctx, metav1.ListOptions{LabelSelector: w.Selector})
-		return err
-	})
-	if err != nil {
-		return err
+// deliverMissed delivers the events that a list has in place of a watch. The first list of a watch from now on has none. A
+// pod that is gone is DELETED in its last observed state.
+func (w *PodWatch) deliverMissed() {
+	if w.listed == nil {
+		return
 	}
-	list, err := meta.ListAccessor(all)
-	if err != nil {
-		return err
+	deliver, before, now := w.Deliver, w.known, map[types.UID]*corev1.Pod{}
+	if w.known == nil && w.ResourceVersion == "" {
+		deliver = func(watch.Event) {}
 	}
-	now, order := map[types.UID]*corev1.Pod{}, []*corev1.Pod{}
-	_ = meta.EachListItem(all, func(o runtime.Object) error { // all are pods
-		pod, _ := o.(*corev1.Pod)
-		now[pod.UID], order = pod, append(order, pod)
-		return nil
-	})
-	before := w.known
-	w.known, w.ResourceVersion = now, list.GetResourceVersion()
-	if deliver == nil {
-		return nil
+	for _, pod := range w.listed {
+		now[pod.UID] = pod
 	}
 	for uid, pod := range before {
 		if now[uid] == nil {
 			deliver(watch.Event{Type: watch.Deleted, Object: pod})
 		}
 	}
-	for _, pod := range order {
+	for _, pod := range w.listed {
 		switch old := before[pod.UID]; {
 		case old == nil:
 			deliver(watch.Event{Type: watch.Added, Object: pod})
@@ -144,5 +110,5 @@ func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error 
 			deliver(watch.Event{Type: watch.Modified, Object: pod})
 		}
 	}
-	return nil
+	w.known, w.listed = now, nil
 }

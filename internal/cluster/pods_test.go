@@ -137,3 +137,19 @@ var _ = It("lists pods in pages, and all at once where the pages took too long",
 	Expect(s.pages).To(Equal([]string{"500 ", "500 2", "500 ", "500 2", "0 "}))
 	Expect(s.asked).To(Equal([]string{"10", "31"}))
 })
+
+var _ = It("lists pods again after an interruption if the cluster has gone back", func(ctx SpecContext) {
+	s := &script{
+		lists:   []corev1.PodList{podList("10", pod("lost", "5")), podList("4"), podList("4", pod("kept", "3"))},
+		watches: [][]watch.Event{{{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("etcd is away")).ErrStatus}}},
+	}
+	var heard []string
+	w := PodWatch{
+		Pods: s.pods().CoreV1().Pods("ns"), Log: logr.Discard(),
+		Deliver: func(e watch.Event) { heard = append(heard, string(e.Type)+" "+e.Object.(*corev1.Pod).Name) },
+	}
+	Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue())
+	Expect(heard).To(Equal([]string{"DELETED lost", "ADDED kept"}))
+	Expect(s.pages).To(Equal([]string{"500 ", "1 ", "500 "}))
+	Expect(s.asked).To(Equal([]string{"10", "4"}), "a watch would wait for a version of the future")
+})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -36,11 +37,13 @@ func newAccount() account {
 	return account{wake: make(chan struct{}, 1), since: time.Now(), ended: make(chan struct{})}
 }
 
-// begin records the begin of an attempt.
+// begin records the begin of an attempt, which is that of its first request.
 func (a *account) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.began = time.Now()
+	if a.began.IsZero() {
+		a.began = time.Now()
+	}
 }
 
 // UnlistedError is the reason why a source has never been listed. It does not unwrap to the API server's refusal, which
@@ -125,15 +128,21 @@ func (a *account) attempted() {
 	a.ended = make(chan struct{})
 }
 
-// failed records the end of an attempt or a watch. It logs why steps wait, and that objects are refused which were not.
-func (s *source) failed(err error) {
+// failed records the end of an attempt or a watch. It logs why steps wait, and that objects are refused which were not. It
+// returns the longest pause before the next attempt.
+func (s *source) failed(alive time.Time, err error) time.Duration {
 	if errors.Is(err, context.Canceled) {
 		err = errUnanswered
 	}
 	s.mu.Lock()
+	s.sign = alive
 	s.attempted()
 	s.mu.Unlock()
 	s.broke(err)
+	if s.listed.Load() {
+		return cluster.LastPause
+	}
+	return unlistedPause
 }
 
 // broke records that the source is not up to date.
@@ -145,7 +154,7 @@ func (s *source) broke(err error) {
 		return
 	}
 	if s.since.IsZero() {
-		if s.since = time.Now().Add(-unnoticed); s.since.Before(s.sign) {
+		if s.since = time.Now().Add(-cluster.Unnoticed); s.since.Before(s.sign) {
 			s.since = s.sign
 		}
 	}
@@ -173,13 +182,6 @@ func (a *account) says(kind string) bool {
 	}
 	a.said = append(a.said, kind)
 	return true
-}
-
-// alive records a sign of life.
-func (a *account) alive() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sign = time.Now()
 }
 
 // succeeded records that the watch is alive, and stores the list before it.

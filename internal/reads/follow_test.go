@@ -27,6 +27,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // apiServer serves ConfigMaps as an API server does: lists in pages, and watches from a version on.
@@ -409,7 +411,7 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 				time.Sleep(of.broken)
 				c.fail(nil)
 				c.asked()
-				time.Sleep(2 * lastRetry)
+				time.Sleep(2 * cluster.LastPause)
 				lists, _ := c.asked()
 				Expect(lists).To(Equal(of.lists))
 				values, _, err := s.call()
@@ -418,6 +420,23 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 			}, declared...)
 		})
 	}
+}
+
+func TestWatchesThatAProxyCutsGoOnSoon(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		for n := range 10 {
+			time.Sleep(20 * time.Second)
+			c.cut()
+			c.put("one", strconv.Itoa(n))
+			time.Sleep(1500 * time.Millisecond)
+			values, _, err := s.call()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(values).To(Equal(map[string]string{"one": strconv.Itoa(n)}))
+		}
+		lists, watches := c.asked()
+		Expect([]int{lists, watches}).To(Equal([]int{1, 11}))
+	}, Declaration{MaxStale: time.Minute})
 }
 
 func TestAClusterThatWentBackIsListed(t *testing.T) {
@@ -434,7 +453,7 @@ func TestAClusterThatWentBackIsListed(t *testing.T) {
 		delete(c.objects, "lost")
 		c.mu.Unlock()
 		c.fail(nil)
-		time.Sleep(lastRetry)
+		time.Sleep(cluster.LastPause)
 		values, _, err := s.call()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(values).To(Equal(map[string]string{"one": ""}))
@@ -544,7 +563,7 @@ func TestNothingOlderThanMaxStaleIsServed(t *testing.T) {
 				dead := time.Now()
 				c.fail(hangs)
 				if over == 2 { // client-go notices it
-					time.AfterFunc(unnoticed, func() {
+					time.AfterFunc(cluster.Unnoticed, func() {
 						c.cut(watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("http2: client connection lost")).ErrStatus})
 					})
 				}
@@ -612,7 +631,7 @@ func TestManyObjectsAreListedInPages(t *testing.T) {
 
 func TestAListThatTakesLongerThanMaxStaleIsStored(t *testing.T) {
 	c := newAPIServer()
-	for n := range 4 * pageSize {
+	for n := range 4 * 500 {
 		c.put(fmt.Sprintf("o%04d", n), "")
 	}
 	c.listing = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
@@ -620,7 +639,7 @@ func TestAListThatTakesLongerThanMaxStaleIsStored(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		values, _, err := s.call()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(values).To(HaveLen(4 * pageSize))
+		Expect(values).To(HaveLen(4 * 500))
 		lists, watches := c.asked()
 		Expect([]int{lists, watches}).To(Equal([]int{1, 1}))
 	}, Declaration{MaxStale: time.Minute})
@@ -679,7 +698,7 @@ func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
 		_, _, err = s.call()
 		Expect(err).To(MatchError(And(ContainSubstring("Read.MaxStale"), ContainSubstring("no right"))))
 		c.fail(nil)
-		time.Sleep(2 * lastRetry)
+		time.Sleep(2 * cluster.LastPause)
 		_, _, err = s.call()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(regained.Load()).To(BeEquivalentTo(1), "what else was refused is looked at again")

@@ -2,6 +2,7 @@ package reads
 
 import (
 	"errors"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -55,11 +56,11 @@ var _ = Describe("The metrics of a source", func() {
 	})
 
 	It("have the time of an interruption, but not before the first list", func() {
-		src.failed(errors.New("refused"))
+		src.failed(time.Time{}, errors.New("refused"))
 		Expect(value("eirinix_read_interruption_timestamp_seconds")).To(BeZero())
 		listed(src)
 		Expect(value("eirinix_read_interruption_timestamp_seconds")).To(BeZero())
-		src.failed(errors.New("refused"))
+		src.failed(time.Time{}, errors.New("refused"))
 		Expect(value("eirinix_read_interruption_timestamp_seconds")).To(BeNumerically(">", 1e9))
 		src.succeeded()
 		Expect(value("eirinix_read_interruption_timestamp_seconds")).To(BeZero())

@@ -37,27 +37,7 @@ type Snapshot struct {
 	partial bool                    // they lack objects that no step has read
 	fails   func(string, use) error // of a fixed Snapshot, by step; may be nil
 	noted   func(Note)              // receives what is read; nil for none
-}
-
-// worldKey is the key of a context's value.
-type worldKey struct{}
-
-type world struct {
-	objects []*unstructured.Unstructured
-	fails   func(Declaration) error
-}
-
-// WithWorld returns a context for a call in a test, whose steps read these objects and no others. fails returns the error
-// with which reads of a declaration fail, or nil; it can be nil itself. It is
-// asked at each read, with the declaration of the step that reads.
-func WithWorld(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) context.Context {
-	return context.WithValue(ctx, worldKey{}, world{objects, fails})
-}
-
-// World returns the objects and failures of WithWorld.
-func World(ctx context.Context) (objects []*unstructured.Unstructured, fails func(Declaration) error, ok bool) {
-	w, ok := ctx.Value(worldKey{}).(world)
-	return w.objects, w.fails, ok
+	err     error                   // why there is nothing else; nil if there is
 }
 
 // Snapshot returns the state of now, for the call of the context.
@@ -158,6 +138,42 @@ type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
 
+// Turn is one run of a step, which may read. All runs of a call share the Snapshot.
+type Turn struct {
+	open   func() *Reader // nil if the step declares nothing
+	once   sync.Once
+	reader *Reader // nil until the step asks for it
+}
+
+var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
+
+// From makes the step read from a Snapshot. shared returns the value that all runs of the call share.
+func (t *Turn) From(ctx context.Context, step string, shared func(first func() any) any, snapshot func(context.Context) *Snapshot) {
+	Begin(ctx, step)
+	t.open = func() *Reader {
+		taken, _ := shared(func() any { return snapshot(ctx) }).(*Snapshot)
+		return taken.Reader(step)
+	}
+}
+
+// Reader returns the Reader of the run.
+func (t *Turn) Reader() *Reader {
+	t.once.Do(func() {
+		if t.reader = Failing(errNoReads); t.open != nil {
+			t.reader = t.open()
+		}
+	})
+	return t.reader
+}
+
+// Err returns the error with which the step has failed, although the step may have dropped it.
+func (t *Turn) Err() error {
+	if t.reader == nil {
+		return nil
+	}
+	return t.reader.Err()
+}
+
 // Reader serves one step from a Snapshot. It is safe for concurrent use.
 type Reader struct {
 	snapshot *Snapshot
@@ -172,6 +188,9 @@ var _ client.Reader = (*Reader)(nil)
 
 // Reader returns the Reader of a step.
 func (t *Snapshot) Reader(step string) *Reader {
+	if t.err != nil {
+		return Failing(t.err)
+	}
 	return &Reader{snapshot: t, step: step, uses: t.set.steps[step]}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -67,6 +68,7 @@ type use struct {
 
 // Set holds the objects that the steps of a program declare. It is safe for concurrent use.
 type Set struct {
+	scheme  *runtime.Scheme
 	steps   map[string][]use
 	views   []*view
 	sources []*source
@@ -82,13 +84,13 @@ type Set struct {
 // New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fill replaces
 // it.
 func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics) (*Set, error) {
-	s := &Set{steps: map[string][]use{}, log: log, changed: make(chan struct{}, 1)}
+	s := &Set{scheme: scheme, steps: map[string][]use{}, log: log, changed: make(chan struct{}, 1)}
 	if metrics != nil {
 		s.metrics = *metrics
 	}
 	for _, step := range steps {
 		for _, d := range step.Reads {
-			v, err := s.viewOf(scheme, d)
+			v, err := s.viewOf(d)
 			if err != nil {
 				return nil, err
 			}
@@ -115,13 +117,13 @@ func (s *Set) Declarations() map[string][]Declaration {
 
 // viewOf returns the view of a declaration. Steps share the view of equal declarations, and the sources of different
 // views of the same objects.
-func (s *Set) viewOf(scheme *runtime.Scheme, d Declaration) (*view, error) {
+func (s *Set) viewOf(d Declaration) (*view, error) {
 	for _, v := range s.views {
 		if v.declaration.equal(d) {
 			return v, nil
 		}
 	}
-	v, err := newView(scheme, d)
+	v, err := newView(s.scheme, d)
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +228,16 @@ func (s *Set) Run(ctx context.Context, c client.WithWatch) {
 		following.Go(func() { src.run(ctx, c) })
 	}
 	following.Wait()
+}
+
+// Client returns the client with which the objects are followed. Its lists can be long, so it does not share the limits of
+// the connection.
+func (s *Set) Client(connection *rest.Config, mapper meta.RESTMapper) (client.WithWatch, error) {
+	config := rest.CopyConfig(connection)
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
+	config.DisableCompression = true
+	s.Wrap(config)
+	return client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: mapper})
 }
 
 // Wrap makes the Set know over which protocol the client of this configuration is answered.

@@ -113,12 +113,6 @@ func WithRecorded(ctx context.Context, all []Recorded) context.Context {
 	return context.WithValue(ctx, recordedKey{}, all)
 }
 
-// RecordedOf returns what WithRecorded was given.
-func RecordedOf(ctx context.Context) (all []Recorded, ok bool) {
-	all, ok = ctx.Value(recordedKey{}).([]Recorded)
-	return all, ok
-}
-
 // failing is a read that fails.
 type failing struct {
 	step string

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/modes"
@@ -179,24 +180,16 @@ type World struct {
 	Modes  *corev1.ConfigMap
 	Labels func(ctx context.Context, namespace string) (labels.Set, error)
 
-	// Reading returns what steps read from. It is called once.
-	Reading func(*reads.Set, *runtime.Scheme) Reading
-}
-
-// Reading is the source of what steps read.
-type Reading interface {
-	// Snapshot returns what a call sees.
-	Snapshot(ctx context.Context) (*reads.Snapshot, error)
-
-	// Waiting returns the reason why a step cannot be registered yet.
-	Waiting(step string) error
+	// Objects returns the objects of the cluster that steps read; nil for none.
+	Objects func(context.Context) ([]client.Object, error)
 }
 
 // Offline is what a program serves and registers in a World.
 type Offline struct {
 	Chains      map[string]chain.Config // by path
 	Conversions []Conversion
-	Others      *http.ServeMux // of the program itself
+	Others      *http.ServeMux                 // of the program itself
+	Reads       map[string][]reads.Declaration // by the name of the step
 
 	Entries  []webhookconf.Entry
 	Webhooks webhookconf.Options // of the Entries
