@@ -21,13 +21,16 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Options holds everything except the steps that determines the content of the configurations.
@@ -67,16 +70,11 @@ func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWeb
 
 // Validating returns the webhooks of a ValidatingWebhookConfiguration: one for each validating entry.
 func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
-	mutating := o.webhooks(Validating, entries)
-	webhooks := make([]admissionregistrationv1.ValidatingWebhook, len(mutating))
-	for i := range webhooks {
-		copyFields(&webhooks[i], mutating[i])
-	}
-	return webhooks
+	return list.Of(o.webhooks(Validating, entries), as[admissionregistrationv1.ValidatingWebhook])
 }
 
 func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
+	webhooks := []admissionregistrationv1.MutatingWebhook{} // a digest distinguishes an empty list from none
 	for _, e := range entries {
 		if k.Holds(e) {
 			webhooks = append(webhooks, o.Webhook(e))
@@ -86,19 +84,15 @@ func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.Mut
 }
 
 // AsMutating returns a validating webhook as a mutating one, which has all of its fields and a reinvocationPolicy.
-func AsMutating(v admissionregistrationv1.ValidatingWebhook) (w admissionregistrationv1.MutatingWebhook) {
-	copyFields(&w, v)
-	return w
+func AsMutating(v admissionregistrationv1.ValidatingWebhook) admissionregistrationv1.MutatingWebhook {
+	return as[admissionregistrationv1.MutatingWebhook](v)
 }
 
-// copyFields copies those fields of a struct that another struct has too.
-func copyFields(to, from any) {
-	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
-	for i := range target.NumField() {
-		if field := source.FieldByName(target.Type().Field(i).Name); field.IsValid() {
-			target.Field(i).Set(field)
-		}
-	}
+// as returns a webhook of one kind in the form of the other. Their JSON has the same members.
+func as[To, From any](from From) (to To) {
+	tree, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&from) // cannot fail for a type of the API
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &to)
+	return to
 }
 
 // Webhook returns the webhook of an entry. That of a validating entry has the form of a mutating one, without a
@@ -160,3 +154,26 @@ func (o Options) ClientConfig(path string) admissionregistrationv1.WebhookClient
 	c.URL = new(u.String())
 	return c
 }
+
+// TargetOf returns the address that the API server calls, and the path.
+func TargetOf(c admissionregistrationv1.WebhookClientConfig) (at Target, path string) {
+	if s := c.Service; s != nil {
+		return Target{Service: s.Name, Namespace: s.Namespace, Port: ptr.Deref(s.Port, httpsPort)}, ptr.Deref(s.Path, "")
+	}
+	text := ptr.Deref(c.URL, "")
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return at, ""
+	case err != nil:
+		return Target{Host: text}, ""
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		port = httpsPort
+	}
+	return Target{Host: u.Hostname(), Port: int32(port)}, u.RequestURI()
+}
+
+// httpsPort is the port that the API server calls where none is given.
+const httpsPort = 443
