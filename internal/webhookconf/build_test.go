@@ -87,6 +87,32 @@ var _ = Describe("Options.Mutating", func() {
 		Expect(o.Target.String()).To(Equal("Service cf/logger, port 8080"))
 	})
 
+	DescribeTable("has an address that is read back",
+		func(target webhookconf.Target) {
+			o := urlOptions()
+			o.Target = target
+			at, path := webhookconf.TargetOf(o.ClientConfig("/mutate/volumes"))
+			Expect(at).To(Equal(target))
+			Expect(path).To(Equal("/mutate/volumes"))
+		},
+		Entry("of a name", webhookconf.Target{Host: "webhook.example.org", Port: 8443}),
+		Entry("of an IPv6 address", webhookconf.Target{Host: "fd00::7", Port: 443}),
+		Entry("of a Service", webhookconf.Target{Service: "logger", Namespace: "cf", Port: 8080}),
+	)
+
+	DescribeTable("an address of another client is",
+		func(c admissionregistrationv1.WebhookClientConfig, expected webhookconf.Target, path string) {
+			at, found := webhookconf.TargetOf(c)
+			Expect(at).To(Equal(expected))
+			Expect(found).To(Equal(path))
+		},
+		Entry("nothing", admissionregistrationv1.WebhookClientConfig{}, webhookconf.Target{}, ""),
+		Entry("a URL without a port", admissionregistrationv1.WebhookClientConfig{URL: new("https://x/y")}, webhookconf.Target{Host: "x", Port: 443}, "/y"),
+		Entry("no URL", admissionregistrationv1.WebhookClientConfig{URL: new("https://[x")}, webhookconf.Target{Host: "https://[x"}, ""),
+		Entry("a Service without a port and a path", admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "a", Name: "b"}},
+			webhookconf.Target{Namespace: "a", Service: "b", Port: 443}, ""),
+	)
+
 	DescribeTable("sends pods",
 		func(o webhookconf.Options, namespace, name string, expected bool) {
 			o.Namespace = namespace
