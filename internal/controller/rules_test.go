@@ -103,10 +103,10 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 })
 
 var _ = Describe("A configuration that an earlier version has emptied", func() {
-	It("keeps no later version from becoming ready, and is written no more", func() {
+	It("keeps no replica of a later version from becoming ready, and is written no more", func() {
 		s := newSolo()
 		s.replica()
-		for _, version := range []string{"two", "three"} {
+		for _, version := range []string{"two", "three", "three"} {
 			ready := errors.New("not yet")
 			s.replica(func(c *controller.Config) {
 				c.Registration = desired(version, "logger")
