@@ -16,7 +16,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -178,7 +177,9 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 	}
 	offline.Conversions = list.Of(s.conversions, conversionOf.offline)
-	offline.configure(s.options, all.entries)
+	webhooks := s.options.offlineWebhooks()
+	offline.Mutating = webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](webhooks, webhookconf.Mutating, all.entries)
+	offline.Validating = webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](webhooks, webhookconf.Validating, all.entries)
 	return offline, nil
 }
 
@@ -214,22 +215,6 @@ func (o ManagerOptions) offlineWebhooks() webhookconf.Options {
 		options.Target.Host = cmp.Or(options.Target.Host, offlineHost)
 	}
 	return options
-}
-
-func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry) {
-	registered := options.offlineWebhooks()
-	typeOf := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
-	}
-	nameOf := func(k webhookconf.Kind) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: k.ConfigurationName(options.OperatorFingerprint)}
-	}
-	if webhooks := registered.Mutating(entries); len(webhooks) > 0 {
-		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Mutating.Name), ObjectMeta: nameOf(webhookconf.Mutating), Webhooks: webhooks}
-	}
-	if webhooks := registered.Validating(entries); len(webhooks) > 0 {
-		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Validating.Name), ObjectMeta: nameOf(webhookconf.Validating), Webhooks: webhooks}
-	}
 }
 
 // observe makes begin and the function that it returns run around every call of the step.

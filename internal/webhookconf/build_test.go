@@ -37,7 +37,23 @@ func build(o webhookconf.Options, changes ...change) []admissionregistrationv1.M
 }
 
 func buildAll(o webhookconf.Options, steps ...webhookconf.Step) []admissionregistrationv1.MutatingWebhook {
-	return o.Mutating(webhookconf.Group(steps))
+	return mutatingOf(o, webhookconf.Group(steps))
+}
+
+// mutatingOf returns the webhooks of a mutating configuration.
+func mutatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.MutatingWebhook {
+	if c := webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](o, webhookconf.Mutating, entries); c != nil {
+		return c.Webhooks
+	}
+	return nil
+}
+
+// validatingOf returns the webhooks of a validating configuration.
+func validatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.ValidatingWebhook {
+	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](o, webhookconf.Validating, entries); c != nil {
+		return c.Webhooks
+	}
+	return nil
 }
 
 func in(o webhookconf.Options, namespace string) webhookconf.Options {
@@ -57,7 +73,7 @@ func sendsNamespace(o webhookconf.Options, name string) bool {
 	return matches(build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
 }
 
-var _ = Describe("Options.Mutating", func() {
+var _ = Describe("A mutating configuration", func() {
 	DescribeTable("in URL mode, the URL",
 		func(host string, port int32, expected string) {
 			o := urlOptions()
@@ -264,20 +280,20 @@ var _ = Describe("Options.Mutating", func() {
 		}
 
 		It("returns equal webhooks for equal input", func() {
-			Expect(full().Mutating(entries())).To(Equal(full().Mutating(entries())))
+			Expect(mutatingOf(full(), entries())).To(Equal(mutatingOf(full(), entries())))
 			o, e := full(), entries()
-			Expect(o.Mutating(e)).To(Equal(o.Mutating(e)))
+			Expect(mutatingOf(o, e)).To(Equal(mutatingOf(o, e)))
 		})
 
 		It("shares nothing with its input, nor between its webhooks", func() {
 			o, e := full(), entries()
-			built, expected := o.Mutating(e), full().Mutating(entries())
+			built, expected := mutatingOf(o, e), mutatingOf(full(), entries())
 			spoil(&built[0])
 			Expect(o).To(Equal(full()))
 			Expect(e).To(Equal(entries()))
 			Expect(built[1]).To(Equal(expected[1]))
 
-			built = o.Mutating(e)
+			built = mutatingOf(o, e)
 			o.CABundle[0], e[0].Objects.MatchLabels["type"], e[0].Name, e[0].Rules[0].Resources[0] = 'X', "TASK", "renamed", "spoilt"
 			Expect(built).To(Equal(expected))
 		})

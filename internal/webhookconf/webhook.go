@@ -1,7 +1,7 @@
 // Package webhookconf builds our webhook configurations, reads them and writes them.
 //
 // Group decides which steps share a call of the API server, Check finds the errors that the API server would report,
-// and Options.Mutating and Options.Validating return the webhooks. All are pure. Every field of a webhook is set to the
+// and Options.Webhook returns a webhook. All are pure. Every field of a webhook is set to the
 // value that the API server would default. A configuration that is read back therefore compares equal, and an unchanged
 // state causes no write.
 // Writes update in place and never delete in order to create: in between, objects would bypass every extension.
@@ -29,8 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-
-	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Options holds everything except the steps that determines the content of the configurations.
@@ -63,14 +61,17 @@ func (o Options) Alone(s Step) admissionregistrationv1.MutatingWebhook {
 	return o.Webhook(Group([]Step{s})[0])
 }
 
-// Mutating returns the webhooks of a MutatingWebhookConfiguration: one for each mutating entry.
-func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	return o.webhooks(Mutating, entries)
-}
-
-// Validating returns the webhooks of a ValidatingWebhookConfiguration: one for each validating entry.
-func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
-	return list.Of(o.webhooks(Validating, entries), as[admissionregistrationv1.ValidatingWebhook])
+// Typed returns the configuration of a kind with the webhooks of its entries, in the kind's Go type, C. It is nil without
+// entries of the kind.
+func Typed[C any](o Options, k Kind, entries []Entry) *C {
+	webhooks := o.webhooks(k, entries)
+	if len(webhooks) == 0 {
+		return nil
+	}
+	return new(as[C](admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: k.version().String(), Kind: k.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: k.ConfigurationName(o.Fingerprint)}, Webhooks: webhooks,
+	}))
 }
 
 func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
@@ -88,7 +89,7 @@ func AsMutating(v admissionregistrationv1.ValidatingWebhook) admissionregistrati
 	return as[admissionregistrationv1.MutatingWebhook](v)
 }
 
-// as returns a webhook of one kind in the form of the other. Their JSON has the same members.
+// as returns a webhook or a configuration of one kind as that of the other. Their JSON has the same members.
 func as[To, From any](from From) (to To) {
 	tree, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&from) // cannot fail for a type of the API
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &to)
