@@ -66,7 +66,9 @@ func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
 }
 
 // MatchesRules reports whether the rules select the request.
-func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool { return resources.Match(m.rules, req) }
+func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
+	return resources.Match(m.rules, req)
+}
 
 func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 	if len(m.namespaces) == 0 {

@@ -164,12 +164,16 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 			}
 		}
 		must(hooks.MutatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
-		DeferCleanup(func(ctx context.Context) error { return hooks.MutatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{}) })
+		DeferCleanup(func(ctx context.Context) error {
+			return hooks.MutatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
+		})
 	}
 	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](options, webhookconf.Validating, d.Entries); c != nil {
 		c.Name, c.Annotations = webhookconf.Validating.ConfigurationName(d.Options.Fingerprint), annotations
 		must(hooks.ValidatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
-		DeferCleanup(func(ctx context.Context) error { return hooks.ValidatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{}) })
+		DeferCleanup(func(ctx context.Context) error {
+			return hooks.ValidatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
+		})
 	}
 }
 

@@ -59,7 +59,9 @@ func (d *diagnostic) orphaned(ctx context.Context, h hook) bool {
 	if at.String() != d.Options.Target.String() || d.isOurs(h) {
 		return false
 	}
-	below := func(validating bool) bool { return strings.HasPrefix(path, d.Canary.Prefix+webhookconf.PathOf(validating, "")) }
+	below := func(validating bool) bool {
+		return strings.HasPrefix(path, d.Canary.Prefix+webhookconf.PathOf(validating, ""))
+	}
 	return d.Canary.Namespace != "" && (below(false) || below(true)) || d.Listen != "" && d.lacks(ctx, path)
 }
 

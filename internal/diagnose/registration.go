@@ -55,7 +55,9 @@ func (h hook) ignores() bool {
 }
 
 // target returns the address that the API server calls for the entry, and the path.
-func (h hook) target() (at webhookconf.Target, path string) { return webhookconf.TargetOf(h.ClientConfig) }
+func (h hook) target() (at webhookconf.Target, path string) {
+	return webhookconf.TargetOf(h.ClientConfig)
+}
 
 // bothKinds returns this program's configurations.
 func (c Config) bothKinds() (all []configuration) {

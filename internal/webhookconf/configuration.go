@@ -129,7 +129,9 @@ func kindOf(name, suffix string, validating bool) Kind {
 func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
 // Holds reports whether an entry is a webhook of this kind.
-func (k Kind) Holds(e Entry) bool { return (e.Converts != "") == k.converts && e.Validating == k.validating }
+func (k Kind) Holds(e Entry) bool {
+	return (e.Converts != "") == k.converts && e.Validating == k.validating
+}
 
 func (k Kind) version() schema.GroupVersion {
 	return schema.GroupVersion{Group: k.Group, Version: "v1"}
@@ -171,7 +173,9 @@ func (o object) Creates() bool { return !o.kind.converts }
 
 func (o object) Holds(entries []Entry) bool { return slices.ContainsFunc(entries, o.holds) }
 
-func (o object) holds(e Entry) bool { return o.kind.Holds(e) && (e.Converts == "" || e.Converts == o.name) }
+func (o object) holds(e Entry) bool {
+	return o.kind.Holds(e) && (e.Converts == "" || e.Converts == o.name)
+}
 
 func (o object) empty() *unstructured.Unstructured {
 	empty := &unstructured.Unstructured{}
