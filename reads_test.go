@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -146,12 +145,12 @@ var _ = Describe("Settings.Reads", func() {
 	)
 
 	It("write nothing to the registration", func() {
-		registered := func(declared ...Read) []admissionregistrationv1.ValidatingWebhook {
+		registered := func(declared ...Read) []webhookconf.Entry {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
 			made, err := m.offline(seam.World{})
 			Expect(err).NotTo(HaveOccurred())
-			return made.Webhooks.Validating(made.Entries)
+			return made.Entries
 		}
 		Expect(registered(Read{Object: &corev1.Secret{}})).To(Equal(registered()))
 	})

@@ -12,7 +12,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -140,7 +139,8 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 	}
 	program.convert(handler, made.Conversions)
 	program.Handler, program.Scheme, program.Mapper = made.Tapped(handler), made.Scheme, made.Mapper
-	program.configure(p.Fingerprint, made.Webhooks, made.Entries)
+	program.Mutating = webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](made.Webhooks, webhookconf.Mutating, made.Entries)
+	program.Validating = webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](made.Webhooks, webhookconf.Validating, made.Entries)
 	return program, nil
 }
 
@@ -180,20 +180,4 @@ func (o Options) labelsOf(ctx context.Context, namespace string) (labels.Set, er
 		}
 	}
 	return nil, err
-}
-
-// configure makes the configurations.
-func (p *Program) configure(fingerprint string, registered webhookconf.Options, entries []webhookconf.Entry) {
-	typeOf := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
-	}
-	nameOf := func(k webhookconf.Kind) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: k.ConfigurationName(fingerprint)}
-	}
-	if webhooks := registered.Mutating(entries); len(webhooks) > 0 {
-		p.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Mutating.Name), ObjectMeta: nameOf(webhookconf.Mutating), Webhooks: webhooks}
-	}
-	if webhooks := registered.Validating(entries); len(webhooks) > 0 {
-		p.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Validating.Name), ObjectMeta: nameOf(webhookconf.Validating), Webhooks: webhooks}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
 // Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
@@ -23,27 +24,11 @@ import (
 // because the API server has already applied the entry's own selectors. It is immutable and safe for concurrent use. A
 // nil Matcher matches every request.
 type Matcher struct {
-	rules      []rule
+	rules      []admissionregistrationv1.RuleWithOperations
 	objects    []requirement
 	namespaces []requirement // on the namespace's name
 
 	leavesMade, leavesOwned bool // see Leave
-}
-
-// rule is a RuleWithOperations that is prepared for matching.
-type rule struct {
-	operations, groups, versions terms
-	resources                    []resourceTerm
-	scope                        admissionregistrationv1.ScopeType // "" for all
-}
-
-// terms matches a word that is equal to one of its own. A nil terms matches all words.
-type terms []string
-
-// resourceTerm is one of a rule's resources, as in "pods/exec".
-type resourceTerm struct {
-	resource, sub       string
-	anyResource, anySub bool
 }
 
 // NewMatcher makes a Matcher from a webhook's rules, objectSelector and namespaceSelector. A nil selector selects
@@ -56,7 +41,7 @@ func NewMatcher(
 ) (*Matcher, error) {
 	m := &Matcher{}
 	for _, r := range rules {
-		m.rules = append(m.rules, newRule(&r))
+		m.rules = append(m.rules, *r.DeepCopy())
 	}
 	var err error
 	if m.objects, err = requirementsOf(objects); err != nil {
@@ -75,73 +60,14 @@ func NewMatcher(
 	return m, nil
 }
 
-func newRule(r *admissionregistrationv1.RuleWithOperations) rule {
-	ready := rule{groups: termsOf(r.APIGroups), versions: termsOf(r.APIVersions), operations: termsOf(r.Operations)}
-	if r.Scope != nil && *r.Scope != admissionregistrationv1.AllScopes {
-		ready.scope = *r.Scope
-	}
-	for _, name := range r.Resources {
-		resource, sub, _ := strings.Cut(name, "/")
-		ready.resources = append(ready.resources, resourceTerm{
-			resource: resource, anyResource: resource == "*",
-			sub: sub, anySub: sub == "*",
-		})
-	}
-	return ready
-}
-
-func termsOf[S ~string](words []S) terms {
-	all := terms{} // an empty list matches nothing, but nil matches everything
-	for _, w := range words {
-		if w == "*" {
-			return nil
-		}
-		all = append(all, string(w))
-	}
-	return all
-}
-
-func (t terms) match(word string) bool {
-	return t == nil || slices.Contains(t, word)
-}
-
 // matchesKind reports whether the step's rules and namespaceSelector select the request.
 func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
 	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req)
 }
 
-// MatchesRules compares the rules with resource and subResource, for which the webhook is registered. Under matchPolicy
-// Equivalent, the resource of the user's own request is in requestResource.
+// MatchesRules reports whether the rules select the request.
 func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
-	for i := range m.rules {
-		r := &m.rules[i]
-		if r.matchesScope(req) && r.operations.match(string(req.Operation)) && r.groups.match(req.Resource.Group) &&
-			r.versions.match(req.Resource.Version) && r.matchesResource(req) {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *rule) matchesResource(req *admissionv1.AdmissionRequest) bool {
-	return slices.ContainsFunc(r.resources, func(t resourceTerm) bool {
-		// "pods/*" includes pods, and "*" includes no subresource.
-		return (t.anyResource || t.resource == req.Resource.Resource) && (t.anySub || t.sub == req.SubResource)
-	})
-}
-
-func (r *rule) matchesScope(req *admissionv1.AdmissionRequest) bool {
-	// A namespace is cluster-scoped, although a request for one carries its name as the namespace.
-	namespaced := req.Namespace != "" && req.Resource != metav1.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	switch r.scope {
-	case "":
-		return true
-	case admissionregistrationv1.NamespacedScope:
-		return namespaced
-	case admissionregistrationv1.ClusterScope:
-		return !namespaced
-	}
-	return false
+	return resources.Match(m.rules, req)
 }
 
 func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +99,27 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 		s.works(c, 9*time.Second)
 		version, _ = registered(s.mutating.latest())
 		Expect(version).To(Equal("one"), "the replica leaves it alone")
+	})
+})
+
+var _ = Describe("A configuration that an earlier version has emptied", func() {
+	It("keeps no replica of a later version from becoming ready, and is written no more", func() {
+		s := newSolo()
+		s.replica()
+		for _, version := range []string{"two", "three", "three"} {
+			ready := errors.New("not yet")
+			s.replica(func(c *controller.Config) {
+				c.Registration = desired(version, "logger")
+				c.Registration.Steps = slices.DeleteFunc(c.Registration.Steps, func(s webhookconf.Step) bool { return !s.Validating })
+				c.Ready = func(err error) { ready = err }
+			})
+			Expect(ready).NotTo(HaveOccurred(), version)
+			Expect(webhooks(s.mutating.latest().object)).To(BeEmpty())
+			first, _ := registered(s.mutating.latest())
+			Expect(first).To(Equal("two"))
+			first, _ = registered(s.validating.latest())
+			Expect(first).To(Equal(version))
+		}
 	})
 })
 

@@ -63,9 +63,9 @@ type Canary struct {
 
 // Entry returns the canary's entry. It is registered after all other entries.
 func (c Canary) Entry() webhookconf.Entry {
-	e := webhookconf.Entry{
+	return webhookconf.Entry{
 		Name:       CanaryName,
-		Path:       c.Prefix + "/mutate/" + CanaryName,
+		Path:       c.Prefix + webhookconf.PathOf(c.Validating, CanaryName),
 		Validating: c.Validating,
 		Settings: webhookconf.Settings{
 			Rules: []admissionregistrationv1.RuleWithOperations{{
@@ -88,10 +88,6 @@ func (c Canary) Entry() webhookconf.Entry {
 			AllowClusterCritical: true, // otherwise the program's own namespace is excluded
 		},
 	}
-	if c.Validating {
-		e.Path = c.Prefix + "/validate/" + CanaryName
-	}
-	return e
 }
 
 // Answer handles the calls on the entry's path.

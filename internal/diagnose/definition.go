@@ -26,13 +26,8 @@ const incomplete = "conversion.eirinix.cloudfoundry.org/incomplete"
 type definition struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
-		Conversion struct {
-			Strategy string `json:"strategy"`
-			Webhook  struct {
-				ClientConfig admissionregistrationv1.WebhookClientConfig `json:"clientConfig"` // its JSON is the same
-			} `json:"webhook"`
-		} `json:"conversion"`
-		Versions []struct {
+		Conversion webhookconf.ConversionSpec `json:"conversion"`
+		Versions   []struct {
 			Name    string `json:"name"`
 			Served  bool   `json:"served"`
 			Storage bool   `json:"storage"`
@@ -54,7 +49,7 @@ func (d *diagnostic) checkDefinitions(ctx context.Context) {
 			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
 				"create it, or correct conversion.Of.CRD"))
 		case err == nil:
-			d.checkConversion(object, found, e)
+			d.checkConversion(crd, found, e)
 			d.checkVersionsOf(object, found, e)
 			d.checkInjectors(object, found.Metadata.Annotations)
 			if d.Others {
@@ -102,41 +97,31 @@ func (d *diagnostic) checkIncomplete(ctx context.Context, object string, found d
 }
 
 // checkConversion compares the registered conversion webhook with this program.
-func (d *diagnostic) checkConversion(object string, found definition, e webhookconf.Entry) {
-	owner, registered := found.Metadata.Annotations[webhookconf.OwnerAnnotation], found.Spec.Conversion
+func (d *diagnostic) checkConversion(crd configuration, found definition, e webhookconf.Entry) {
+	annotations, registered := found.Metadata.Annotations, found.Spec.Conversion
 	switch {
-	case d.Owner != "" && owner != "" && owner != d.Owner:
-		d.add(problem(diagnosis.OwnedElsewhere, object,
-			fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
-			fmt.Sprintf("add the Conversion to one program alone; if that deployment is gone for good, kubectl annotate crd %s %s-, and this one takes it over",
-				e.Converts, webhookconf.OwnerAnnotation)))
+	case d.ownedElsewhere(crd, annotations,
+		fmt.Sprintf("add the Conversion to one program alone; if that deployment is gone for good, kubectl annotate crd %s %s-, and this one takes it over",
+			e.Converts, webhookconf.OwnerAnnotation)):
 		return
-	case (owner == "" || registered.Strategy != webhookconf.WebhookStrategy) && d.waits:
-		return // the version that is registered may have no Conversion
-	case owner == "" || registered.Strategy != webhookconf.WebhookStrategy:
-		d.add(problem(diagnosis.NotRegistered, object,
-			fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", object, registered.Strategy),
-			d.register()))
+	case annotations[webhookconf.OwnerAnnotation] == "" || registered.Strategy != webhookconf.WebhookStrategy:
+		if !d.waits { // the version that is registered may have no Conversion
+			d.add(problem(diagnosis.NotRegistered, crd.String(),
+				fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", crd, registered.Strategy),
+				d.register()))
+		}
 		return
 	}
-	live, expected := hookOf(e, registered.Webhook.ClientConfig), hookOf(e, d.Options.ClientConfig(e.Path))
-	d.compareTarget(live, expected)
+	live := hook{crd, admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: registered.Webhook.ClientConfig}}
+	d.compareTarget(live, e.Path)
 	if d.checkBundle(live); d.Verify != nil {
 		return
 	}
 	// This process does not serve, so it cannot verify the certificate. But it knows which bundle was registered.
-	pins := found.Metadata.Annotations[webhookconf.PinsAnnotation]
+	pins := annotations[webhookconf.PinsAnnotation]
 	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
-		d.add(problem(diagnosis.UnknownAuthority, live.configuration.String(),
+		d.add(problem(diagnosis.UnknownAuthority, crd.String(),
 			fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live), d.register()))
-	}
-}
-
-// hookOf returns the conversion webhook in the form of an entry of a configuration.
-func hookOf(e webhookconf.Entry, call admissionregistrationv1.WebhookClientConfig) hook {
-	return hook{
-		configuration:   configuration{webhookconf.CRD, e.Converts},
-		MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: call},
 	}
 }
 

@@ -155,25 +155,25 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 	if d.registered != nil {
 		options = *d.registered
 	}
-	mutating, validating := options.Mutating(d.Entries), options.Validating(d.Entries)
-	for i := range mutating {
-		for _, e := range edits {
-			e(&mutating[i])
+	hooks := admin().AdmissionregistrationV1()
+	if c := webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](options, webhookconf.Mutating, d.Entries); c != nil {
+		c.Name, c.Annotations = webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), annotations
+		for i := range c.Webhooks {
+			for _, e := range edits {
+				e(&c.Webhooks[i])
+			}
 		}
+		must(hooks.MutatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error {
+			return hooks.MutatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
+		})
 	}
-	if len(mutating) > 0 {
-		hooks, name := admin().AdmissionregistrationV1().MutatingWebhookConfigurations(), webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint)
-		must(hooks.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Webhooks: mutating,
-		}, metav1.CreateOptions{}))
-		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, name, metav1.DeleteOptions{}) })
-	}
-	if len(validating) > 0 {
-		hooks, name := admin().AdmissionregistrationV1().ValidatingWebhookConfigurations(), webhookconf.Validating.ConfigurationName(d.Options.Fingerprint)
-		must(hooks.Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Webhooks: validating,
-		}, metav1.CreateOptions{}))
-		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, name, metav1.DeleteOptions{}) })
+	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](options, webhookconf.Validating, d.Entries); c != nil {
+		c.Name, c.Annotations = webhookconf.Validating.ConfigurationName(d.Options.Fingerprint), annotations
+		must(hooks.ValidatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error {
+			return hooks.ValidatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
+		})
 	}
 }
 

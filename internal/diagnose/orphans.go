@@ -13,6 +13,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // checkOrphans reports the webhooks of other configurations that call this program's address. They fail for everything,
@@ -58,8 +59,10 @@ func (d *diagnostic) orphaned(ctx context.Context, h hook) bool {
 	if at.String() != d.Options.Target.String() || d.isOurs(h) {
 		return false
 	}
-	below := func(prefix string) bool { return strings.HasPrefix(path, d.Canary.Prefix+prefix) }
-	return d.Canary.Namespace != "" && (below("/mutate/") || below("/validate/")) || d.Listen != "" && d.lacks(ctx, path)
+	below := func(validating bool) bool {
+		return strings.HasPrefix(path, d.Canary.Prefix+webhookconf.PathOf(validating, ""))
+	}
+	return d.Canary.Namespace != "" && (below(false) || below(true)) || d.Listen != "" && d.lacks(ctx, path)
 }
 
 // lacks reports whether the server of this process has nothing on the path.

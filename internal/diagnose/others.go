@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -32,7 +32,7 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 		address, _ := h.target()
 		why, known := seen[address]
 		if !known {
-			why = d.dead(ctx, h.ClientConfig.Service)
+			why = d.dead(ctx, address)
 			seen[address] = why
 		}
 		if why == "" {
@@ -55,7 +55,7 @@ func (d *diagnostic) isOurs(h hook) bool { return slices.Contains(d.bothKinds(),
 // sameObjects reports whether a webhook is called for some of the objects that ours are called for.
 func (d *diagnostic) sameObjects(h hook) bool {
 	return slices.ContainsFunc(d.Entries, func(e webhookconf.Entry) bool {
-		return e.Name != CanaryName && anyPair(e.Rules, h.Rules, overlap)
+		return e.Name != CanaryName && resources.Overlap(e.Rules, h.Rules)
 	})
 }
 
@@ -76,7 +76,7 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 		var names []string
 		var sum int32
 		for _, h := range ignored {
-			if e.Name != CanaryName && anyPair(e.Rules, h.Rules, overlap) {
+			if e.Name != CanaryName && resources.Overlap(e.Rules, h.Rules) {
 				names = append(names, fmt.Sprintf("%s (%d s)", h, h.timeout()))
 				sum += h.timeout()
 			}
@@ -116,10 +116,10 @@ func matchesAll(h hook) bool {
 }
 
 // dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
-func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
-	b, known := d.lookup(ctx, s.Namespace, s.Name)
-	_, has := b.port(portOf(s))
-	ready, _ := b.endpoints(portOf(s))
+func (d *diagnostic) dead(ctx context.Context, at webhookconf.Target) string {
+	b, known := d.lookup(ctx, at.Namespace, at.Service)
+	_, has := b.port(at.Port)
+	ready, _ := b.endpoints(at.Port)
 	switch {
 	case b.missing:
 		return "does not exist"
@@ -165,26 +165,4 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair it"
 	}
 	return shadowed
-}
-
-// overlap reports whether a request can match both rules. It ignores versions, because an API server converts objects.
-func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
-	return anyPair(a.Operations, b.Operations, same) && anyPair(a.APIGroups, b.APIGroups, same) &&
-		anyPair(a.Resources, b.Resources, sameResource)
-}
-
-func anyPair[T any](as, bs []T, test func(a, b T) bool) bool {
-	return slices.ContainsFunc(as, func(a T) bool {
-		return slices.ContainsFunc(bs, func(b T) bool { return test(a, b) })
-	})
-}
-
-func same[T ~string](a, b T) bool { return a == b || a == "*" || b == "*" }
-
-// sameResource compares resources with the wildcards of rules: * is every resource without its subresources, */* is
-// everything.
-func sameResource(a, b string) bool {
-	resourceA, subA, _ := strings.Cut(a, "/")
-	resourceB, subB, _ := strings.Cut(b, "/")
-	return same(resourceA, resourceB) && same(subA, subB)
 }

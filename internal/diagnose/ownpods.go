@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -31,7 +32,7 @@ func (d *diagnostic) ownNamespace() labels.Set {
 // forOwnPods reports whether a webhook may be called for the creation of pods in the program's namespace. The program
 // runs there only in Service mode.
 func (d *diagnostic) forOwnPods(h hook) bool {
-	return d.Canary.Namespace != "" && d.serviceMode() && anyPair(h.Rules, newPods, overlap) && webhookconf.Selects(h.NamespaceSelector, d.ownNamespace())
+	return d.Canary.Namespace != "" && d.serviceMode() && resources.Overlap(h.Rules, newPods) && webhookconf.Selects(h.NamespaceSelector, d.ownNamespace())
 }
 
 // checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can

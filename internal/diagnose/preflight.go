@@ -28,6 +28,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
@@ -220,7 +221,7 @@ func rulesIn(ctx context.Context, reviews reviewer, namespace string) authorizat
 
 // grants reports whether a rule grants the right, with the wildcards of RBAC.
 func grants(rule authorizationv1.ResourceRule, r diagnosis.Right) bool {
-	has := func(all []string, one string) bool { return slices.Contains(all, "*") || slices.Contains(all, one) }
+	has := resources.Names[string]
 	_, sub, isSub := strings.Cut(r.Resource, "/")
 	return has(rule.Verbs, r.Verb) && has(rule.APIGroups, r.Group) &&
 		(has(rule.Resources, r.Resource) || isSub && slices.Contains(rule.Resources, "*/"+sub)) &&

@@ -8,9 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -19,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/list"
@@ -59,26 +56,7 @@ func (h hook) ignores() bool {
 
 // target returns the address that the API server calls for the entry, and the path.
 func (h hook) target() (at webhookconf.Target, path string) {
-	if s := h.ClientConfig.Service; s != nil {
-		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}, ptr.Deref(s.Path, "")
-	}
-	if h.ClientConfig.URL == nil {
-		return at, ""
-	}
-	u, err := url.Parse(*h.ClientConfig.URL)
-	if err != nil {
-		return webhookconf.Target{Host: *h.ClientConfig.URL}, ""
-	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	if err != nil {
-		port = 443
-	}
-	return webhookconf.Target{Host: u.Hostname(), Port: int32(port)}, u.RequestURI()
-}
-
-// portOf returns the Service's port that the API server calls.
-func portOf(s *admissionregistrationv1.ServiceReference) int32 {
-	return ptr.Deref(s.Port, 443)
+	return webhookconf.TargetOf(h.ClientConfig)
 }
 
 // bothKinds returns this program's configurations.
@@ -159,7 +137,6 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 	for i, k := range kinds {
 		right := k.right("get", k.name)
 		found, err := get[admissionregistrationv1.MutatingWebhookConfiguration](ctx, d, right)
-		owner := found.Annotations[webhookconf.OwnerAnnotation]
 		exists = exists || !apierrors.IsNotFound(err)
 		switch {
 		case apierrors.IsNotFound(err) && d.waits && (exists || i+1 < len(kinds)):
@@ -170,16 +147,23 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		case err != nil:
 			d.looked = false
 			d.noteMissingRight(err, right)
-		case d.Owner != "" && owner != "" && owner != d.Owner:
-			d.add(problem(diagnosis.OwnedElsewhere, k.String(),
-				fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
-					"(%s)", k, owner, d.Owner),
-				"if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, "+k.deletes()))
+		case d.ownedElsewhere(k, found.Annotations, "if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, "+k.deletes()):
 		default:
 			d.compare(k, k.hooks(&found))
 			d.checkInjectors(k.String(), found.Annotations)
 		}
 	}
+}
+
+// ownedElsewhere reports whether an object belongs to another deployment, and adds the finding.
+func (d *diagnostic) ownedElsewhere(c configuration, annotations map[string]string, remedy string) bool {
+	owner := annotations[webhookconf.OwnerAnnotation]
+	if d.Owner == "" || owner == "" || owner == d.Owner {
+		return false
+	}
+	d.add(problem(diagnosis.OwnedElsewhere, c.String(),
+		fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", c, owner, d.Owner), remedy))
+	return true
 }
 
 // compare looks for the entries of one kind among those of the configuration. While another version is registered, it
@@ -192,7 +176,7 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 		for _, h := range found {
 			if _, path := h.target(); strings.HasSuffix(h.Name, d.Options.WebhookName("")) {
 				d.live[path] = h
-				d.compareTarget(h, hookOf(webhookconf.Entry{}, d.Options.ClientConfig(path)))
+				d.compareTarget(h, path)
 				d.checkBundle(h)
 			}
 		}
@@ -206,7 +190,7 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 		switch {
 		case ok:
 			d.live[e.Path] = live
-			d.compareEntry(live, hook{MutatingWebhook: d.Options.Webhook(e)})
+			d.compareEntry(live, e)
 		case e.Name == CanaryName:
 			d.add(warning(diagnosis.NotRegistered, "webhook "+name,
 				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
@@ -224,9 +208,9 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 	}
 }
 
-func (d *diagnostic) compareTarget(live, expected hook) {
+func (d *diagnostic) compareTarget(live hook, expectedPath string) {
 	is, path := live.target()
-	should, expectedPath := expected.target()
+	should := d.Options.Target
 	if is.String() == should.String() && path == expectedPath || d.waits && is.Program() == should.Program() {
 		return // the port of a Service may change with the version
 	}
@@ -235,8 +219,9 @@ func (d *diagnostic) compareTarget(live, expected hook) {
 		"if another program runs there, give one of the two an OperatorFingerprint of its own; otherwise "+d.register()))
 }
 
-func (d *diagnostic) compareEntry(live, expected hook) {
-	d.compareTarget(live, expected)
+func (d *diagnostic) compareEntry(live hook, e webhookconf.Entry) {
+	expected := d.Options.Webhook(e)
+	d.compareTarget(live, e.Path)
 	d.checkBundle(live)
 	compare := func(name string, is, should *metav1.LabelSelector) {
 		if equality.Semantic.DeepEqual(is, should) {

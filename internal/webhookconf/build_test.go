@@ -37,7 +37,23 @@ func build(o webhookconf.Options, changes ...change) []admissionregistrationv1.M
 }
 
 func buildAll(o webhookconf.Options, steps ...webhookconf.Step) []admissionregistrationv1.MutatingWebhook {
-	return o.Mutating(webhookconf.Group(steps))
+	return mutatingOf(o, webhookconf.Group(steps))
+}
+
+// mutatingOf returns the webhooks of a mutating configuration.
+func mutatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.MutatingWebhook {
+	if c := webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](o, webhookconf.Mutating, entries); c != nil {
+		return c.Webhooks
+	}
+	return nil
+}
+
+// validatingOf returns the webhooks of a validating configuration.
+func validatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.ValidatingWebhook {
+	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](o, webhookconf.Validating, entries); c != nil {
+		return c.Webhooks
+	}
+	return nil
 }
 
 func in(o webhookconf.Options, namespace string) webhookconf.Options {
@@ -57,7 +73,7 @@ func sendsNamespace(o webhookconf.Options, name string) bool {
 	return matches(build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
 }
 
-var _ = Describe("Options.Mutating", func() {
+var _ = Describe("A mutating configuration", func() {
 	DescribeTable("in URL mode, the URL",
 		func(host string, port int32, expected string) {
 			o := urlOptions()
@@ -86,6 +102,32 @@ var _ = Describe("Options.Mutating", func() {
 		}))
 		Expect(o.Target.String()).To(Equal("Service cf/logger, port 8080"))
 	})
+
+	DescribeTable("has an address that is read back",
+		func(target webhookconf.Target) {
+			o := urlOptions()
+			o.Target = target
+			at, path := webhookconf.TargetOf(o.ClientConfig("/mutate/volumes"))
+			Expect(at).To(Equal(target))
+			Expect(path).To(Equal("/mutate/volumes"))
+		},
+		Entry("of a name", webhookconf.Target{Host: "webhook.example.org", Port: 8443}),
+		Entry("of an IPv6 address", webhookconf.Target{Host: "fd00::7", Port: 443}),
+		Entry("of a Service", webhookconf.Target{Service: "logger", Namespace: "cf", Port: 8080}),
+	)
+
+	DescribeTable("an address of another client is",
+		func(c admissionregistrationv1.WebhookClientConfig, expected webhookconf.Target, path string) {
+			at, found := webhookconf.TargetOf(c)
+			Expect(at).To(Equal(expected))
+			Expect(found).To(Equal(path))
+		},
+		Entry("nothing", admissionregistrationv1.WebhookClientConfig{}, webhookconf.Target{}, ""),
+		Entry("a URL without a port", admissionregistrationv1.WebhookClientConfig{URL: new("https://x/y")}, webhookconf.Target{Host: "x", Port: 443}, "/y"),
+		Entry("no URL", admissionregistrationv1.WebhookClientConfig{URL: new("https://[x")}, webhookconf.Target{Host: "https://[x"}, ""),
+		Entry("a Service without a port and a path", admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "a", Name: "b"}},
+			webhookconf.Target{Namespace: "a", Service: "b", Port: 443}, ""),
+	)
 
 	DescribeTable("sends pods",
 		func(o webhookconf.Options, namespace, name string, expected bool) {
@@ -238,20 +280,20 @@ var _ = Describe("Options.Mutating", func() {
 		}
 
 		It("returns equal webhooks for equal input", func() {
-			Expect(full().Mutating(entries())).To(Equal(full().Mutating(entries())))
+			Expect(mutatingOf(full(), entries())).To(Equal(mutatingOf(full(), entries())))
 			o, e := full(), entries()
-			Expect(o.Mutating(e)).To(Equal(o.Mutating(e)))
+			Expect(mutatingOf(o, e)).To(Equal(mutatingOf(o, e)))
 		})
 
 		It("shares nothing with its input, nor between its webhooks", func() {
 			o, e := full(), entries()
-			built, expected := o.Mutating(e), full().Mutating(entries())
+			built, expected := mutatingOf(o, e), mutatingOf(full(), entries())
 			spoil(&built[0])
 			Expect(o).To(Equal(full()))
 			Expect(e).To(Equal(entries()))
 			Expect(built[1]).To(Equal(expected[1]))
 
-			built = o.Mutating(e)
+			built = mutatingOf(o, e)
 			o.CABundle[0], e[0].Objects.MatchLabels["type"], e[0].Name, e[0].Rules[0].Resources[0] = 'X', "TASK", "renamed", "spoilt"
 			Expect(built).To(Equal(expected))
 		})

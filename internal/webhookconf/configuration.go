@@ -1,7 +1,7 @@
 package webhookconf
 
-// This file implements one of a deployment's two webhook configurations in a cluster: its kind, its owner, and how it
-// is read and deleted. writer.go changes it. conversion.go implements the third form of a registration.
+// This file implements an object that registers webhooks: its kind, its owner, and how it is read and deleted. writer.go
+// changes it. The forms, a webhook configuration and a definition, are in hooks.go and conversion.go.
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +18,11 @@ import (
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -89,13 +90,10 @@ const (
 
 // Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
 // "namespace/name". Only the names in the options matter.
-func Configurations(client dynamic.Interface, o Options, owner string) (all []Configuration) {
-	for _, k := range []Kind{Mutating, Validating} {
-		c := &configuration{names: o}
-		c.object = k.object(client, k.ConfigurationName(o.Fingerprint), owner, c)
-		all = append(all, c)
-	}
-	return all
+func Configurations(client dynamic.Interface, o Options, owner string) []Configuration {
+	return list.Of([]Kind{Mutating, Validating}, func(k Kind) Configuration {
+		return k.object(client, k.ConfigurationName(o.Fingerprint), owner, configuration{k, o})
+	})
 }
 
 // Kind is a kind of object that registers webhooks: of version v1, and not in a namespace.
@@ -104,29 +102,36 @@ type Kind struct {
 	Name     string // as in apiVersion and kind
 	Resource string // as in RBAC rules
 
-	suffix     string
-	removal    string // the verb of a Delete
-	validating bool
+	suffix               string
+	puts, removes        string // the verbs that Put and Delete need
+	validating, converts bool
 }
 
 // Mutating is the kind of webhook configuration whose webhooks can change objects. Those of Validating only allow or
-// deny.
+// deny. CRD is the kind of CustomResourceDefinitions.
 var (
-	Mutating = Kind{
-		Group: admissionregistrationv1.GroupName, Name: "MutatingWebhookConfiguration", Resource: "mutatingwebhookconfigurations", suffix: "-mutating-hook",
-		removal: "delete",
-	}
-	Validating = Kind{
-		Group: admissionregistrationv1.GroupName, Name: "ValidatingWebhookConfiguration", Resource: "validatingwebhookconfigurations", suffix: "-validating-hook",
-		removal: "delete", validating: true,
+	Mutating   = kindOf("MutatingWebhookConfiguration", "-mutating-hook", false)
+	Validating = kindOf("ValidatingWebhookConfiguration", "-validating-hook", true)
+	CRD        = Kind{
+		Group: "apiextensions.k8s.io", Name: "CustomResourceDefinition", Resource: "customresourcedefinitions",
+		puts: "get and patch", removes: "get and patch", converts: true,
 	}
 )
+
+func kindOf(name, suffix string, validating bool) Kind {
+	return Kind{
+		Group: admissionregistrationv1.GroupName, Name: name, Resource: strings.ToLower(name) + "s", suffix: suffix,
+		puts: "get, create and update", removes: "get and delete", validating: validating,
+	}
+}
 
 // ConfigurationName returns the name of a fingerprint's configuration of this kind.
 func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
-// Holds reports whether an entry is a webhook of this kind of webhook configuration.
-func (k Kind) Holds(e Entry) bool { return e.Converts == "" && e.Validating == k.validating }
+// Holds reports whether an entry is a webhook of this kind.
+func (k Kind) Holds(e Entry) bool {
+	return (e.Converts != "") == k.converts && e.Validating == k.validating
+}
 
 func (k Kind) version() schema.GroupVersion {
 	return schema.GroupVersion{Group: k.Group, Version: "v1"}
@@ -136,8 +141,8 @@ func (k Kind) object(client dynamic.Interface, name, owner string, of form) obje
 	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner, of: of}
 }
 
-// object is the object of a Configuration in a cluster. It is untyped, so that what our Go types do not know survives
-// each write.
+// object implements Configuration for an object in a cluster. It is untyped, so that what our Go types do not know
+// survives each write. Below, an object that is nil does not exist.
 type object struct {
 	kind   Kind
 	client dynamic.ResourceInterface
@@ -146,14 +151,14 @@ type object struct {
 	of     form
 }
 
-// form is what distinguishes a webhook configuration from a definition. object is nil if it does not exist.
+// form is what distinguishes a webhook configuration from a definition: where its webhooks are.
 type form interface {
-	// complete adds what only this form has to what was found.
-	complete(f *Found)
-	// remove removes the registration from an object that exists and does not belong to another deployment.
-	remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error)
-	missing(object *unstructured.Unstructured, d Desired) []string
-	intact(object *unstructured.Unstructured, d Desired) bool
+	// ours returns the webhooks that are ours, in order. They are not copies.
+	ours(object *unstructured.Unstructured) []webhook
+	// register replaces them with those of d, in a copy of the object. Their caBundles are kept.
+	register(object *unstructured.Unstructured, d Desired)
+	// removed returns the object without them, or nil if it is to be deleted.
+	removed(object *unstructured.Unstructured) (*unstructured.Unstructured, error)
 }
 
 func (o object) String() string { return o.kind.Name + " " + o.name }
@@ -163,6 +168,14 @@ func (o object) Name() string { return o.name }
 func (o object) Resource() string { return o.kind.Resource }
 
 func (o object) Object() client.Object { return o.empty() }
+
+func (o object) Creates() bool { return !o.kind.converts }
+
+func (o object) Holds(entries []Entry) bool { return slices.ContainsFunc(entries, o.holds) }
+
+func (o object) holds(e Entry) bool {
+	return o.kind.Holds(e) && (e.Converts == "" || e.Converts == o.name)
+}
 
 func (o object) empty() *unstructured.Unstructured {
 	empty := &unstructured.Unstructured{}
@@ -200,9 +213,9 @@ func (o object) read(existing *unstructured.Unstructured, err error) (Found, err
 
 func (o object) Delete(ctx context.Context) (outcome Outcome, err error) {
 	err = retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		found, err := o.get(ctx, "get and "+o.kind.removal)
+		found, err := o.get(ctx, o.kind.removes)
 		if outcome = Absent; err == nil && found.Exists {
-			outcome, err = o.of.remove(ctx, found.object)
+			outcome, err = o.remove(ctx, found.object)
 		}
 		return err
 	})
@@ -215,21 +228,51 @@ func (o object) Delete(ctx context.Context) (outcome Outcome, err error) {
 	return outcome, nil
 }
 
-// found returns the Found of an object, which is nil if it does not exist.
+func (o object) remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error) {
+	without, err := o.of.removed(existing)
+	outcome := Deleted
+	switch {
+	case err != nil:
+		return "", err
+	case without == nil:
+		// The preconditions ensure that only the object that was read is deleted.
+		err = o.client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
+		}})
+	case without == existing:
+		outcome = Absent
+	default:
+		_, _, err = o.write(ctx, existing, without)
+	}
+	return outcome, o.explain(o.kind.removes, err)
+}
+
+// found returns the Found of an object.
 func (o object) found(existing *unstructured.Unstructured) Found {
-	f := Found{object: existing, of: o.of}
+	f := Found{object: existing, of: o, validating: o.kind.validating}
 	if existing == nil {
 		return f
 	}
 	annotations := existing.GetAnnotations()
 	f.Exists, f.ResourceVersion, f.UID, f.managers = true, existing.GetResourceVersion(), existing.GetUID(), existing.GetManagedFields()
+	if annotations[OwnerAnnotation] == "" && !o.Creates() {
+		return f // the webhook, if any, is not ours yet
+	}
 	f.Version, f.Pins, f.Unneeded = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation]), readUnneeded(annotations[UnneededAnnotation])
-	o.of.complete(&f)
+	f.Shadows, f.steps = readShadows(annotations[ShadowAnnotation]), readSteps(annotations[StepsAnnotation], f.Version)
+	for _, w := range o.of.ours(existing) {
+		if o.Creates() {
+			f.paths = append(f.paths, w.path())
+		}
+		if bundle := w.bundle(); !slices.ContainsFunc(f.Bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
+			f.Bundles = append(f.Bundles, bundle)
+		}
+	}
 	return f
 }
 
 // owned returns an error if the object is another one, or belongs to another deployment. One without an owner may become
-// ours. existing is nil if none exists.
+// ours.
 func (o object) owned(existing *unstructured.Unstructured) error {
 	if existing == nil {
 		return nil
@@ -255,34 +298,8 @@ func (o object) explain(verbs string, err error) error {
 	return fmt.Errorf("%s %q%s: %w", o.kind.Name, o.name, needs, err)
 }
 
-// configuration implements Configuration for a webhook configuration.
-type configuration struct {
-	object
-	names Options // only the names of the configuration and of its entries matter
-}
-
-func (c *configuration) Creates() bool { return true }
-
-func (c *configuration) Holds(entries []Entry) bool {
-	return slices.ContainsFunc(entries, c.kind.Holds)
-}
-
 // webhook is a webhook in a configuration or a definition.
 type webhook map[string]any
-
-// ours returns the webhooks of the fingerprint, in order. They are not copies. object is nil if none exists.
-func (c *configuration) ours(object *unstructured.Unstructured) (all []webhook) {
-	if object == nil {
-		return nil
-	}
-	items, _ := object.Object["webhooks"].([]any)
-	for _, item := range items {
-		if w, ok := item.(map[string]any); ok && strings.HasSuffix(webhook(w).name(), c.names.WebhookName("")) {
-			all = append(all, w)
-		}
-	}
-	return all
-}
 
 func (w webhook) name() string {
 	name, _ := w["name"].(string)
@@ -294,24 +311,18 @@ func (w webhook) address() map[string]any {
 	return address
 }
 
-// path returns the path that the API server calls.
-func (w webhook) path() string {
-	if service, ok := w.address()["service"].(map[string]any); ok {
-		path, _ := service["path"].(string)
-		return path
-	}
-	text, _ := w.address()["url"].(string)
-	if u, err := url.Parse(text); err == nil {
-		return u.Path
-	}
-	return ""
+// call returns the address that the API server calls, and the caBundle.
+func (w webhook) call() (c admissionregistrationv1.WebhookClientConfig) {
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(w.address(), &c) // an API server has read it too
+	return c
 }
 
-func (w webhook) bundle() []byte {
-	text, _ := w.address()["caBundle"].(string)
-	bundle, _ := base64.StdEncoding.DecodeString(text)
-	return bundle
+func (w webhook) path() string {
+	_, path := TargetOf(w.call())
+	return path
 }
+
+func (w webhook) bundle() []byte { return w.call().CABundle }
 
 // trust sets the caBundle. An empty one is left out: then the API server uses the CAs of its machine.
 func (w webhook) trust(bundle []byte) {
@@ -341,17 +352,29 @@ type Found struct {
 	steps      map[string][]string // keys of the steps by path; nil if an earlier build has written it
 	managers   []metav1.ManagedFieldsEntry
 
-	object *unstructured.Unstructured // nil if it does not exist
-	of     form
+	object *unstructured.Unstructured
+	of     object
 }
 
-// Missing returns the names of the entries of d, of this configuration's kind, that it does not hold.
-func (f Found) Missing(d Desired) []string { return f.of.missing(f.object, d) }
+// Missing returns the names of the entries of d, of this configuration's kind, that it does not hold. A definition that
+// does not exist lacks none.
+func (f Found) Missing(d Desired) (missing []string) {
+	ours := f.of.of.ours(f.object)
+	for _, e := range d.Entries {
+		held := func(w webhook) bool { return e.Converts != "" || w.name() == d.Options.WebhookName(e.Name) }
+		if f.of.holds(e) && (f.Exists || f.of.Creates()) && !slices.ContainsFunc(ours, held) {
+			missing = append(missing, e.Name)
+		}
+	}
+	return missing
+}
 
 // Intact reports whether Put with these entries would change nothing but the caBundles and the annotations about CAs.
-// Labels and annotations that are not ours do not matter. A missing configuration is intact if d has no entries of its
-// kind.
-func (f Found) Intact(d Desired) bool { return f.of.intact(f.object, d) }
+// Labels and annotations that are not ours do not matter. A configuration without our webhooks is intact if d has no
+// entries of its kind, and so is a definition that does not exist.
+func (f Found) Intact(d Desired) bool {
+	return f.of.idle(f.object, &d) || f.Exists && equality.Semantic.DeepEqual(f.object.Object, f.of.replaced(f.object, &d).Object)
+}
 
 // LastManager returns the other field manager that wrote the configuration last. It is empty if the managed fields are
 // unknown, as in a cache that strips them, or name no other manager.
@@ -366,34 +389,6 @@ func (f Found) LastManager() string {
 		}
 	}
 	return last.Manager
-}
-
-func (c *configuration) complete(f *Found) {
-	annotations := f.object.GetAnnotations()
-	f.Shadows, f.validating, f.steps = readShadows(annotations[ShadowAnnotation]), c.kind.validating, readSteps(annotations[StepsAnnotation], f.Version)
-	for _, w := range c.ours(f.object) {
-		f.paths = append(f.paths, w.path())
-		if bundle := w.bundle(); !slices.ContainsFunc(f.Bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
-			f.Bundles = append(f.Bundles, bundle)
-		}
-	}
-}
-
-func (c *configuration) missing(object *unstructured.Unstructured, d Desired) (missing []string) {
-	held := list.Of(c.ours(object), webhook.name)
-	for _, e := range d.Entries {
-		if c.kind.Holds(e) && !slices.Contains(held, d.Options.WebhookName(e.Name)) {
-			missing = append(missing, e.Name)
-		}
-	}
-	return missing
-}
-
-func (c *configuration) remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error) {
-	// The preconditions ensure that only the object that was read is deleted.
-	return Deleted, c.explain("get and delete", c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
-	}}))
 }
 
 // OwnedElsewhereError reports that the configuration belongs to another deployment.

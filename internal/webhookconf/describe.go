@@ -116,10 +116,7 @@ func apart(a, b Step) string {
 // It returns false for a step with conditions, because only the API server can evaluate them, and for one with
 // AllowClusterCritical, because its user has accepted that.
 func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) bool {
-	creates := slices.DeleteFunc(slices.Clone(s.Rules), func(r admissionregistrationv1.RuleWithOperations) bool {
-		return !slices.Contains(r.Operations, admissionregistrationv1.Create) && !slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
-	})
-	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.ignores() || !MayYieldPods(creates) {
+	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.ignores() || !mayYieldPods(s.Rules, admissionregistrationv1.Create) {
 		return false
 	}
 	w := o.Alone(s)

@@ -112,6 +112,14 @@ type Entry struct {
 	Settings
 }
 
+// PathOf returns the path of an entry for admission.
+func PathOf(validating bool, name string) string {
+	if validating {
+		return "/validate/" + name
+	}
+	return "/mutate/" + name
+}
+
 // VersionStep returns the step that stands for a version of a CustomResourceDefinition.
 func VersionStep(version, crd string) Step { return Step{Name: version + "." + crd} }
 
@@ -319,10 +327,7 @@ func inTime(steps []Step, members []int) (parts [][]int) {
 // merge returns the entry of steps that share a group key, or of a single step. Each setting is that of the first step,
 // unless steps of one entry can differ in it.
 func merge(name string, steps []Step) Entry {
-	e := Entry{Name: name, Path: "/mutate/" + name, Validating: steps[0].Validating, Steps: steps, Settings: steps[0].Settings}
-	if e.Validating {
-		e.Path = "/validate/" + name
-	}
+	e := Entry{Name: name, Path: PathOf(steps[0].Validating, name), Validating: steps[0].Validating, Steps: steps, Settings: steps[0].Settings}
 	e.Namespaces, e.Objects, e.Conditions = orEmpty(e.Namespaces), orEmpty(e.Objects), slices.Clone(e.Conditions)
 	e.Timeout = timeoutOf(steps)
 	rules := slices.Clone(e.Rules)

@@ -50,12 +50,12 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	}
 
 	It("are all set, in webhooks of both kinds", func() {
-		expectAllSet(serviceOptions().Mutating(full())[0])
-		expectAllSet(serviceOptions().Validating(full(validating))[0])
+		expectAllSet(mutatingOf(serviceOptions(), full())[0])
+		expectAllSet(validatingOf(serviceOptions(), full(validating))[0])
 	})
 
 	It("are all kept when a validating webhook is read as a mutating one, which has one more", func() {
-		v := serviceOptions().Validating(full(validating))[0]
+		v := validatingOf(serviceOptions(), full(validating))[0]
 		w := webhookconf.AsMutating(v)
 		Expect(w.ReinvocationPolicy).To(BeNil())
 		w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
@@ -67,14 +67,14 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	})
 
 	It("follow from the settings, each of which changes the webhook", func() {
-		first := serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a")}))
+		first := mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a")}))
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
 			if field.Name == "Operations" || slices.Contains(unregistered, field.Name) {
 				continue // Rules contain the operations
 			}
 			c := settingChanges[field.Name]
 			Expect(c).NotTo(BeNil(), "%s has no change in this spec", field.Name)
-			Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", c)}))).NotTo(Equal(first), field.Name)
+			Expect(mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a", c)}))).NotTo(Equal(first), field.Name)
 		}
 	})
 
@@ -85,16 +85,16 @@ var _ = Describe("The fields of the API's webhooks", func() {
 			return webhookconf.Digest(webhookconf.Desired{Options: serviceOptions(), Entries: webhookconf.Group(steps)})
 		}
 		Expect(version(step("a", shadow))).NotTo(Equal(version(step("a", ignoring))))
-		Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", shadow)}))).To(
-			Equal(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", ignoring)}))))
+		Expect(mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a", shadow)}))).To(
+			Equal(mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a", ignoring)}))))
 	})
 
 	It("do not depend on the mode", func() {
 		for _, mode := range []webhookconf.Mode{webhookconf.ModeWarn, webhookconf.ModeAudit} {
 			watching := func(s *webhookconf.Step) { s.Mode = mode }
 			Expect(webhookconf.Check([]webhookconf.Step{step("a", watching)}, serviceOptions())).To(Succeed())
-			Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a"), step("b", watching)}))).To(
-				Equal(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a"), step("b")}))))
+			Expect(mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a"), step("b", watching)}))).To(
+				Equal(mutatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a"), step("b")}))))
 		}
 		unknown := webhookconf.Check([]webhookconf.Step{step("a", func(s *webhookconf.Step) { s.Mode = "Watch" })}, serviceOptions())
 		Expect(unknown).To(MatchError(And(ContainSubstring(`Unsupported value: "Watch"`), ContainSubstring("set Settings.Mode to one of these"))))

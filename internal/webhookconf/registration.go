@@ -80,7 +80,8 @@ func (r Registration) Seen(found []Found) Registration {
 
 // Registered returns the keys of the registered steps, by path.
 func (d Desired) Registered() map[string][]string {
-	steps := maps.Clone(d.Kept)
+	steps := map[string][]string{}
+	maps.Copy(steps, d.Kept)
 	for _, e := range d.Entries {
 		if keys := list.Of(e.Steps, Step.Key); len(keys) > 0 {
 			steps[e.Path] = keys

@@ -97,25 +97,20 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	return slices.Compact(operations)
 }
 
-// MayYieldPods reports whether the rules can match pods themselves, not only their subresources.
-func MayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
-	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return containsAny(r.APIGroups, "", "*") && containsAny(r.APIVersions, "v1", "*") &&
-			containsAny(r.Resources, "pods", "pods/*", "*", "*/*")
-	})
+// mayYieldPods reports whether the rules can match an operation on pods themselves, not only on their subresources.
+func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType) bool {
+	pods := admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}}
+	return resources.Overlap([]admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{operation}, Rule: pods}},
+		slices.DeleteFunc(slices.Clone(rules), func(r admissionregistrationv1.RuleWithOperations) bool { return !resources.Names(r.APIVersions, "v1") }))
 }
 
 // mayConnect reports whether the rules can match the options of a CONNECT. These have no labels, and an object without
 // labels matches only the empty objectSelector.
 func mayConnect(rules []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return containsAny(r.Operations, admissionregistrationv1.Connect, admissionregistrationv1.OperationAll) &&
+		return resources.Names(r.Operations, admissionregistrationv1.Connect) &&
 			slices.ContainsFunc(r.Resources, func(s string) bool { return strings.Contains(s, "/") })
 	})
-}
-
-func containsAny[T comparable](values []T, wanted ...T) bool {
-	return slices.ContainsFunc(values, func(v T) bool { return slices.Contains(wanted, v) })
 }
 
 // FingerprintLabel marks the pods of a webhook's own program with its fingerprint. The webhook is never called for its
@@ -214,7 +209,7 @@ func namesIn(s *metav1.LabelSelector) (names []string) {
 func (o Options) objects(e Entry) *metav1.LabelSelector {
 	s := orEmpty(e.Objects)
 	ownSelected := o.Target.Service != "" && o.Namespace == o.Target.Namespace && isEmpty(e.Namespaces)
-	if ownSelected && MayYieldPods(e.Rules) && !mayConnect(e.Rules) {
+	if ownSelected && mayYieldPods(e.Rules, admissionregistrationv1.OperationAll) && !mayConnect(e.Rules) {
 		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
 			Key: FingerprintLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Fingerprint},
 		})

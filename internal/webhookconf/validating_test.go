@@ -21,7 +21,7 @@ import (
 var _ = Describe("The validating kind", func() {
 	const name, resource = "eirini-x-validating-hook", "validatingwebhookconfigurations"
 	steps := []webhookconf.Step{step("m", isolated), step("a", isolated, validating), step("b", isolated, validating)}
-	webhooks := urlOptions().Validating(webhookconf.Group(steps))
+	webhooks := validatingOf(urlOptions(), webhookconf.Group(steps))
 
 	validatingIn := func(c *cluster) webhookconf.Configuration {
 		_, v := both(c, urlOptions())

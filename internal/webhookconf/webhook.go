@@ -1,7 +1,7 @@
 // Package webhookconf builds our webhook configurations, reads them and writes them.
 //
 // Group decides which steps share a call of the API server, Check finds the errors that the API server would report,
-// and Options.Mutating and Options.Validating return the webhooks. All are pure. Every field of a webhook is set to the
+// and Options.Webhook returns a webhook. All are pure. Every field of a webhook is set to the
 // value that the API server would default. A configuration that is read back therefore compares equal, and an unchanged
 // state causes no write.
 // Writes update in place and never delete in order to create: in between, objects would bypass every extension.
@@ -21,13 +21,14 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 )
 
 // Options holds everything except the steps that determines the content of the configurations.
@@ -60,23 +61,21 @@ func (o Options) Alone(s Step) admissionregistrationv1.MutatingWebhook {
 	return o.Webhook(Group([]Step{s})[0])
 }
 
-// Mutating returns the webhooks of a MutatingWebhookConfiguration: one for each mutating entry.
-func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	return o.webhooks(Mutating, entries)
-}
-
-// Validating returns the webhooks of a ValidatingWebhookConfiguration: one for each validating entry.
-func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
-	mutating := o.webhooks(Validating, entries)
-	webhooks := make([]admissionregistrationv1.ValidatingWebhook, len(mutating))
-	for i := range webhooks {
-		copyFields(&webhooks[i], mutating[i])
+// Typed returns the configuration of a kind with the webhooks of its entries, in the kind's Go type, C. It is nil without
+// entries of the kind.
+func Typed[C any](o Options, k Kind, entries []Entry) *C {
+	webhooks := o.webhooks(k, entries)
+	if len(webhooks) == 0 {
+		return nil
 	}
-	return webhooks
+	return new(as[C](admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: k.version().String(), Kind: k.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: k.ConfigurationName(o.Fingerprint)}, Webhooks: webhooks,
+	}))
 }
 
 func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
+	webhooks := []admissionregistrationv1.MutatingWebhook{} // a digest distinguishes an empty list from none
 	for _, e := range entries {
 		if k.Holds(e) {
 			webhooks = append(webhooks, o.Webhook(e))
@@ -86,19 +85,15 @@ func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.Mut
 }
 
 // AsMutating returns a validating webhook as a mutating one, which has all of its fields and a reinvocationPolicy.
-func AsMutating(v admissionregistrationv1.ValidatingWebhook) (w admissionregistrationv1.MutatingWebhook) {
-	copyFields(&w, v)
-	return w
+func AsMutating(v admissionregistrationv1.ValidatingWebhook) admissionregistrationv1.MutatingWebhook {
+	return as[admissionregistrationv1.MutatingWebhook](v)
 }
 
-// copyFields copies those fields of a struct that another struct has too.
-func copyFields(to, from any) {
-	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
-	for i := range target.NumField() {
-		if field := source.FieldByName(target.Type().Field(i).Name); field.IsValid() {
-			target.Field(i).Set(field)
-		}
-	}
+// as returns a webhook or a configuration of one kind as that of the other. Their JSON has the same members.
+func as[To, From any](from From) (to To) {
+	tree, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&from) // cannot fail for a type of the API
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &to)
+	return to
 }
 
 // Webhook returns the webhook of an entry. That of a validating entry has the form of a mutating one, without a
@@ -160,3 +155,26 @@ func (o Options) ClientConfig(path string) admissionregistrationv1.WebhookClient
 	c.URL = new(u.String())
 	return c
 }
+
+// TargetOf returns the address that the API server calls, and the path.
+func TargetOf(c admissionregistrationv1.WebhookClientConfig) (at Target, path string) {
+	if s := c.Service; s != nil {
+		return Target{Service: s.Name, Namespace: s.Namespace, Port: ptr.Deref(s.Port, httpsPort)}, ptr.Deref(s.Path, "")
+	}
+	text := ptr.Deref(c.URL, "")
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return at, ""
+	case err != nil:
+		return Target{Host: text}, ""
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		port = httpsPort
+	}
+	return Target{Host: u.Hostname(), Port: int32(port)}, u.RequestURI()
+}
+
+// httpsPort is the port that the API server calls where none is given.
+const httpsPort = 443

@@ -14,7 +14,7 @@ import (
 var _ = Describe("A webhook that is built of steps", func() {
 	mutating := func(o webhookconf.Options, s webhookconf.Step) admissionregistrationv1.MutatingWebhook {
 		GinkgoHelper()
-		webhooks := o.Mutating(webhookconf.Group([]webhookconf.Step{s}))
+		webhooks := mutatingOf(o, webhookconf.Group([]webhookconf.Step{s}))
 		Expect(webhooks).To(HaveLen(1))
 		return webhooks[0]
 	}
@@ -58,7 +58,7 @@ var _ = Describe("A webhook that is built of steps", func() {
 		s := step("volumes", isolated, ignore, conditions(yes), objects(labels1("a", "1")), namespaces(labels1("b", "2")))
 		m := mutating(serviceOptions(), s)
 		s.Validating = true
-		webhooks := serviceOptions().Validating(webhookconf.Group([]webhookconf.Step{s}))
+		webhooks := validatingOf(serviceOptions(), webhookconf.Group([]webhookconf.Step{s}))
 		Expect(webhooks).To(HaveLen(1))
 		m.ClientConfig.Service.Path = new("/validate/volumes")
 		Expect(webhooks[0]).To(Equal(admissionregistrationv1.ValidatingWebhook{
@@ -71,9 +71,9 @@ var _ = Describe("A webhook that is built of steps", func() {
 	It("goes each into the configuration of its kind", func() {
 		entries := webhookconf.Group([]webhookconf.Step{step("a", isolated), step("b", isolated, validating), step("c", isolated)})
 		o := urlOptions()
-		Expect(o.Mutating(entries)).To(HaveExactElements(
+		Expect(mutatingOf(o, entries)).To(HaveExactElements(
 			HaveField("Name", "a.eirini-x.eirinix.cloudfoundry.org"), HaveField("Name", "c.eirini-x.eirinix.cloudfoundry.org")))
-		Expect(o.Validating(entries)).To(HaveExactElements(HaveField("Name", "b.eirini-x.eirinix.cloudfoundry.org")))
+		Expect(validatingOf(o, entries)).To(HaveExactElements(HaveField("Name", "b.eirini-x.eirinix.cloudfoundry.org")))
 	})
 
 	It("shares nothing with the entries", func() {
@@ -81,7 +81,7 @@ var _ = Describe("A webhook that is built of steps", func() {
 			return webhookconf.Group([]webhookconf.Step{step("a", isolated, conditions(yes), objects(labels1("a", "1")), namespaces(labels1("b", "2")))})
 		}
 		entries := grouped()
-		w := serviceOptions().Mutating(entries)[0]
+		w := mutatingOf(serviceOptions(), entries)[0]
 		spoil(&w)
 		w.MatchConditions[0].Name = "spoilt"
 		Expect(entries).To(Equal(grouped()))
@@ -115,7 +115,7 @@ var _ = Describe("A webhook that is built of steps", func() {
 
 	DescribeTable("leaves out the program's own pods",
 		func(o webhookconf.Options, expected bool, steps ...webhookconf.Step) {
-			w := o.Mutating(webhookconf.Group(steps))
+			w := mutatingOf(o, webhookconf.Group(steps))
 			Expect(w).To(HaveLen(1))
 			Expect(matches(w[0].ObjectSelector, map[string]string{webhookconf.FingerprintLabel: "eirini-x"})).NotTo(Equal(expected))
 			Expect(matches(w[0].ObjectSelector, map[string]string{webhookconf.FingerprintLabel: "another"})).To(BeTrue())

@@ -7,6 +7,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
 // This file limits the meaning of "every resource" for steps without AllowClusterCritical, whatever their
@@ -88,7 +90,7 @@ func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 	var named, not []string
 	for _, s := range spared {
 		if !slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-			return unbounded(r) && containsAny(r.APIGroups, s.group, "*")
+			return unbounded(r) && resources.Names(r.APIGroups, s.group)
 		}) {
 			continue
 		}
@@ -101,10 +103,10 @@ func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 		}
 		not = append(not, strings.Join(term, " && "))
 		for _, r := range rules {
-			_, resources := cutResources(r)
-			for _, resource := range resources {
+			_, own := cutResources(r)
+			for _, resource := range own {
 				resource, _, _ = strings.Cut(resource, "/")
-				if containsAny(r.APIGroups, s.group, "*") && (len(s.resources) == 0 || slices.Contains(s.resources, resource)) {
+				if resources.Names(r.APIGroups, s.group) && (len(s.resources) == 0 || slices.Contains(s.resources, resource)) {
 					named = append(named, fmt.Sprintf("request.resource.group == '%s' && request.resource.resource == '%s'", s.group, resource))
 				}
 			}

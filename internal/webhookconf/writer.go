@@ -1,6 +1,7 @@
 package webhookconf
 
-// This file changes a configuration: it derives the desired object from the current one, and writes it.
+// This file changes an object that registers webhooks: it derives the desired object from the current one, and writes
+// it.
 
 import (
 	"context"
@@ -10,15 +11,15 @@ import (
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -67,45 +68,58 @@ type Change struct {
 	Unneeded map[string]time.Time
 }
 
-func (c *configuration) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
-	existing, desired, outcome := from.object, c.desired(from.object, change), Updated
-	var written *unstructured.Unstructured
-	err := c.owned(existing)
-	switch {
-	case err != nil:
+func (o object) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
+	if err := o.owned(from.object); err != nil {
 		return Found{}, "", err
-	case desired == nil:
-		return c.found(nil), Absent, nil
-	case existing == nil:
-		outcome = Created
-		written, err = c.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
-	case equality.Semantic.DeepEqual(existing.Object, desired.Object):
-		return c.found(existing), Unchanged, nil
-	default:
-		// The object carries the resourceVersion and the UID of the object that was read, so the API server rejects the
-		// update if another client was faster.
-		written, err = c.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
+	desired := o.desired(from.object, change)
+	if desired == nil {
+		return o.found(nil), Absent, nil
+	}
+	written, outcome, err := o.write(ctx, from.object, desired)
 	if err != nil {
-		return Found{}, "", c.explain("get, create and update", err)
+		return Found{}, "", o.explain(o.kind.puts, err)
 	}
-	return c.found(written), outcome, nil
+	return o.found(written), outcome, nil
 }
 
-// desired returns the configuration with the change applied. It returns nil if none exists and none is needed. existing
-// is nil if none exists.
-func (c *configuration) desired(existing *unstructured.Unstructured, change Change) *unstructured.Unstructured {
-	var desired *unstructured.Unstructured
-	switch d := change.Entries; {
-	case d == nil && len(c.ours(existing)) == 0, d != nil && existing == nil && !c.Holds(d.Entries):
-		return existing
-	case d != nil:
-		desired = c.replaced(existing, *d)
+// write sends the request that makes the object as desired, if it is not. All requests carry the resourceVersion of the
+// object that was read, so the API server rejects them if another client was faster.
+//
+// A definition belongs to its user, so it is patched: only what is ours is written. Server-side apply cannot do that: it
+// cannot remove a url of another manager, and the API server refuses a url beside a Service.
+func (o object) write(ctx context.Context, existing, desired *unstructured.Unstructured) (written *unstructured.Unstructured, outcome Outcome, err error) {
+	outcome = Updated
+	switch {
+	case existing == nil:
+		outcome = Created
+		written, err = o.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+	case equality.Semantic.DeepEqual(existing.Object, desired.Object):
+		return existing, Unchanged, nil
+	case o.Creates():
+		written, err = o.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	default:
-		desired = existing.DeepCopy()
+		var body []byte
+		if body, err = client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{}).Data(desired); err == nil {
+			written, err = o.client.Patch(ctx, o.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		}
 	}
+	return written, outcome, err
+}
+
+// idle reports whether the object holds no webhook of ours, and is to hold none.
+func (o object) idle(existing *unstructured.Unstructured, d *Desired) bool {
+	return len(o.of.ours(existing)) == 0 && (d == nil || !o.Holds(d.Entries) || existing == nil && !o.Creates())
+}
+
+// desired returns the object with the change applied. It returns nil if none exists and none is needed.
+func (o object) desired(existing *unstructured.Unstructured, change Change) *unstructured.Unstructured {
+	if o.idle(existing, change.Entries) {
+		return existing
+	}
+	desired := o.replaced(existing, change.Entries)
 	if change.Bundle != nil {
-		for _, w := range c.ours(desired) {
+		for _, w := range o.of.ours(desired) {
 			w.trust(change.Bundle)
 		}
 		annotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
@@ -122,65 +136,31 @@ func annotate(object *unstructured.Unstructured, key, value string) {
 	}
 }
 
-// replaced returns the configuration with these entries, marked as ours. The rest of it and the caBundles are
-// unchanged. existing is nil if none exists.
-func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired) *unstructured.Unstructured {
-	replaced := c.empty()
+// replaced returns a copy of the object with the entries of d, marked as ours. The rest of it and the caBundles are
+// unchanged. A definition keeps its webhook while d has no other.
+func (o object) replaced(existing *unstructured.Unstructured, d *Desired) *unstructured.Unstructured {
+	replaced := o.empty()
 	if existing != nil {
 		replaced = existing.DeepCopy()
 	}
-	replaced.SetLabels(with(replaced.GetLabels(), managedByLabel, managedBy))
-	annotate(replaced, OwnerAnnotation, c.owner)
-	annotate(replaced, VersionAnnotation, d.Version)
-	annotate(replaced, ShadowAnnotation, strings.Join(c.kind.shadows(d.Entries), ","))
-	if owners := replaced.GetOwnerReferences(); d.Options.OwnedBy != nil {
-		if next := withOwner(owners, d.Options.OwnedBy); !equality.Semantic.DeepEqual(owners, next) {
-			replaced.SetOwnerReferences(next)
-		}
+	if d != nil && (o.Creates() || o.Holds(d.Entries)) {
+		o.of.register(replaced, *d)
+		annotate(replaced, OwnerAnnotation, o.owner)
+		annotate(replaced, VersionAnnotation, d.Version)
 	}
-	was, bundles, steps := map[string]webhook{}, [][]byte{}, map[string][]string{}
-	for _, w := range c.ours(replaced) {
-		was[w.name()], bundles = w, append(bundles, w.bundle())
-	}
-	o := d.Options
-	o.Fingerprint, o.Domain = c.names.Fingerprint, c.names.Domain
-	webhooks := []any{}
-	for _, e := range d.Entries {
-		if !c.kind.Holds(e) {
-			continue
-		}
-		old, exists := was[o.WebhookName(e.Name)]
-		if o.CABundle = old.bundle(); !exists {
-			o.CABundle = ca.Bundle(bundles...)
-		}
-		webhooks = append(webhooks, renewed(old, o.Webhook(e)))
-		delete(was, o.WebhookName(e.Name))
-		if keys := list.Of(e.Steps, Step.Key); len(keys) > 0 {
-			steps[e.Path] = keys
-		}
-	}
-	for _, w := range c.ours(replaced) {
-		if keys, kept := d.Kept[w.path()]; kept && was[w.name()] != nil {
-			webhooks, steps[w.path()] = append(webhooks, map[string]any(w)), keys
-		}
-	}
-	if replaced.Object["webhooks"] = webhooks; len(webhooks) == 0 {
-		delete(replaced.Object, "webhooks") // as the API server stores it
-	}
-	annotate(replaced, StepsAnnotation, stepsText(d.Version, steps))
 	return replaced
 }
 
-// renewed returns the webhook as a tree, with those members of old that our Go types do not know. A validating webhook
-// has no field that a mutating one lacks.
-func renewed(old webhook, w admissionregistrationv1.MutatingWebhook) map[string]any {
-	convert, known := runtime.DefaultUnstructuredConverter, admissionregistrationv1.MutatingWebhook{}
-	tree, _ := convert.ToUnstructured(&w) // cannot fail for a type of the API
+// renewed returns a value of the API as a tree, with those members of old that its Go type does not know.
+func renewed[T any](old map[string]any, value T) map[string]any {
+	var known T
+	convert := runtime.DefaultUnstructuredConverter
+	tree, _ := convert.ToUnstructured(&value) // cannot fail for a type of the API
 	if old == nil || convert.FromUnstructured(old, &known) != nil {
 		return tree
 	}
 	read, _ := convert.ToUnstructured(&known)
-	merged, _ := withUnknown(map[string]any(old), read, tree).(map[string]any)
+	merged, _ := withUnknown(old, read, tree).(map[string]any)
 	return merged
 }
 
@@ -206,13 +186,6 @@ func withUnknown(was, known, next any) any {
 	return desired
 }
 
-func (c *configuration) intact(object *unstructured.Unstructured, d Desired) bool {
-	if object == nil {
-		return !c.Holds(d.Entries)
-	}
-	return equality.Semantic.DeepEqual(object.Object, c.replaced(object, d).Object)
-}
-
 // Outgrow returns the caBundle for a process without history: the needed CAs, and the current CAs that have been
 // unneeded for less than retain. The map unneeded holds since when the latter have not been needed. It is pure.
 func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle []byte, unneeded map[string]time.Time) {
@@ -231,19 +204,6 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 		}
 	}
 	return bundle, unneeded
-}
-
-// shadows returns the names of the steps of this kind that are shadows, in order.
-func (k Kind) shadows(entries []Entry) (all []string) {
-	for _, e := range entries {
-		for _, s := range e.Steps {
-			if k.Holds(e) && s.Shadow {
-				all = append(all, s.Name)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // readShadows returns the names in the annotation.
