@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // A frame is one step of the path from the root to the walk's current position: a member or a list item.
@@ -19,7 +20,7 @@ type frame struct {
 	from int // the item's index in raw
 	to   int // the item's index once all earlier operations are applied
 
-	plan  *plan
+	typ   *jsontype.Type
 	after reflect.Value
 
 	node    jsontext.Node
@@ -46,8 +47,8 @@ type differ struct {
 
 func (d *differ) top() *frame { return &d.frames[len(d.frames)-1] }
 
-func (d *differ) push(name string, p *plan, after reflect.Value) {
-	d.frames = append(d.frames, frame{name: name, plan: p, after: after})
+func (d *differ) push(name string, t *jsontype.Type, after reflect.Value) {
+	d.frames = append(d.frames, frame{name: name, typ: t, after: after})
 }
 
 func (d *differ) pop() {
@@ -178,7 +179,7 @@ func (d *differ) put() error {
 		op = "replace"
 	}
 	start := len(d.buf)
-	if d.buf, err = d.encode(d.buf, f.plan, f.after); err != nil {
+	if d.buf, err = d.encode(d.buf, f.typ, f.after); err != nil {
 		return fmt.Errorf("%q cannot be written as JSON: %w", d.pointer(at), err)
 	}
 	d.emit(op, at, itself, start)

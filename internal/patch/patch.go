@@ -8,8 +8,6 @@
 // The files, in the order in which a call passes through them:
 //
 //	patch.go     Diff and its errors
-//	plan.go      the treatment of a Go type by encoding/json, worked out once per type
-//	fields.go    the same for the fields of a struct
 //	diff.go      the walk through both trees
 //	frame.go     the position of the walk in the JSON, and the operations emitted there
 //	list.go      operations on a list whose items are paired
@@ -33,6 +31,7 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // ErrMismatch is returned (wrapped, with the place) if the object cannot have been decoded from the raw JSON.
@@ -84,9 +83,9 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		a, b = a.Elem(), b.Elem()
 	}
 	d := &differ{raw: raw}
-	p := planFor(a.Type())
-	d.frames = append(d.stack[:0], frame{plan: p, after: b, known: true})
-	err := d.value(p, a, b)
+	t := jsontype.Of(a.Type())
+	d.frames = append(d.stack[:0], frame{typ: t, after: b, known: true})
+	err := d.value(t, a, b)
 	d.doc.Close() // the operations hold their own bytes
 	if err != nil {
 		return Patch{}, err
