@@ -42,7 +42,7 @@ func (d *differ) value(t *jsontype.Type, a, b reflect.Value) error {
 			return nil
 		}
 	case jsontype.Text, jsontype.Array:
-		if d.equal(t, a, b) {
+		if equal(t, a, b) {
 			return nil
 		}
 	case jsontype.Unsupported:
@@ -109,11 +109,11 @@ func (d *differ) members(t *jsontype.Type, a, b reflect.Value) error {
 	if a.IsNil() != b.IsNil() && (b.IsNil() || b.Len() == 0) {
 		return d.put() // between null and {}
 	}
-	if a.Len() == b.Len() && d.equalMaps(t, a, b) {
+	if a.Len() == b.Len() && equalMaps(t, a, b) {
 		return nil
 	}
 	var space [8]change
-	all, err := d.changes(space[:0], t, a, b)
+	all, err := changes(space[:0], t, a, b)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (d *differ) members(t *jsontype.Type, a, b reflect.Value) error {
 }
 
 // changes appends the keys under which two maps differ.
-func (d *differ) changes(out []change, t *jsontype.Type, a, b reflect.Value) ([]change, error) {
+func changes(out []change, t *jsontype.Type, a, b reflect.Value) ([]change, error) {
 	if x, y, ok := mapsOf[map[string]string](a, b); ok {
 		return textChanges(out, x, y), nil
 	}
@@ -141,7 +141,7 @@ func (d *differ) changes(out []change, t *jsontype.Type, a, b reflect.Value) ([]
 	}
 	for it := a.MapRange(); it.Next(); {
 		v, w := it.Value(), b.MapIndex(it.Key())
-		if !w.IsValid() || !d.equal(t.Elem, v, w) {
+		if !w.IsValid() || !equal(t.Elem, v, w) {
 			add(it.Key(), v, w)
 		}
 	}
@@ -211,11 +211,11 @@ func (d *differ) opaque(t *jsontype.Type, a, b reflect.Value) error {
 // trees compares the JSON of two values. If both are objects, or both are lists, only the difference is written. A
 // type that marshals itself can have members that do not, and raw can know more about those.
 func (d *differ) trees(ta, tb *jsontype.Type, a, b reflect.Value) error {
-	x, err := d.encode(nil, ta, a)
+	x, err := encode(nil, ta, a)
 	if err != nil {
 		return d.put()
 	}
-	y, err := d.encode(nil, tb, b)
+	y, err := encode(nil, tb, b)
 	if err != nil {
 		return d.put()
 	}

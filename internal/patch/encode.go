@@ -19,7 +19,7 @@ import (
 )
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
-func (d *differ) encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, error) {
+func encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, error) {
 	shape := t.On(v)
 	switch shape {
 	case jsontype.Bytes, jsontype.Map, jsontype.List, jsontype.Pointer, jsontype.Interface:
@@ -39,10 +39,10 @@ func (d *differ) encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, 
 		dst = base64.StdEncoding.AppendEncode(dst, v.Bytes())
 		return append(dst, '"'), nil
 	case jsontype.Struct:
-		members, err := d.appendFields(dst, t, v, nil)
+		members, err := appendFields(dst, t, v, nil)
 		return InBraces(dst, members), err
 	case jsontype.Map:
-		members, err := d.appendEntries(dst, t, v, nil)
+		members, err := appendEntries(dst, t, v, nil)
 		return InBraces(dst, members), err
 	case jsontype.List, jsontype.Array:
 		var err error
@@ -51,17 +51,17 @@ func (d *differ) encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, 
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = d.encode(dst, t.Elem, v.Index(i)); err != nil {
+			if dst, err = encode(dst, t.Elem, v.Index(i)); err != nil {
 				return dst, err
 			}
 		}
 		return append(dst, ']'), nil
 	case jsontype.Pointer:
-		return d.encode(dst, t.Elem, v.Elem())
+		return encode(dst, t.Elem, v.Elem())
 	case jsontype.Interface:
-		return d.encode(dst, jsontype.Of(v.Elem().Type()), v.Elem())
+		return encode(dst, jsontype.Of(v.Elem().Type()), v.Elem())
 	case jsontype.Unstructured:
-		return d.encode(dst, t.Fields[0].Type, v.Field(0))
+		return encode(dst, t.Fields[0].Type, v.Field(0))
 	case jsontype.JSON:
 		return appendMarshaler(dst, v)
 	case jsontype.Text:
@@ -77,7 +77,7 @@ type entryOf struct {
 }
 
 // sorted returns the entries of a map, by name.
-func (d *differ) sorted(t *jsontype.Type, v reflect.Value) ([]entryOf, error) {
+func sorted(t *jsontype.Type, v reflect.Value) ([]entryOf, error) {
 	all := make([]entryOf, 0, v.Len())
 	for it := v.MapRange(); it.Next(); {
 		name, err := t.Key(it.Key())

@@ -40,7 +40,7 @@ func same(t *jsontype.Type, a, b reflect.Value) bool {
 var envVarType = reflect.TypeFor[corev1.EnvVar]()
 
 // equal reports whether two values marshal to the same JSON.
-func (d *differ) equal(t *jsontype.Type, a, b reflect.Value) bool {
+func equal(t *jsontype.Type, a, b reflect.Value) bool {
 	if same(t, a, b) {
 		return true
 	}
@@ -52,13 +52,13 @@ func (d *differ) equal(t *jsontype.Type, a, b reflect.Value) bool {
 		var bufA, bufB [3]reflect.Value
 		partsA, partsB := t.Parts(bufA[:0], a), t.Parts(bufB[:0], b)
 		for i := range t.Fields {
-			if f := &t.Fields[i]; !d.equalField(f, f.From(partsA), f.From(partsB)) {
+			if f := &t.Fields[i]; !equalField(f, f.From(partsA), f.From(partsB)) {
 				return false
 			}
 		}
 		return true
 	case jsontype.Pointer:
-		return !a.IsNil() && !b.IsNil() && d.equal(t.Elem, a.Elem(), b.Elem())
+		return !a.IsNil() && !b.IsNil() && equal(t.Elem, a.Elem(), b.Elem())
 	case jsontype.List:
 		if a.IsNil() != b.IsNil() || a.Len() != b.Len() {
 			return false
@@ -66,7 +66,7 @@ func (d *differ) equal(t *jsontype.Type, a, b reflect.Value) bool {
 		fallthrough
 	case jsontype.Array:
 		for i := range a.Len() {
-			if !d.equal(t.Elem, a.Index(i), b.Index(i)) {
+			if !equal(t.Elem, a.Index(i), b.Index(i)) {
 				return false
 			}
 		}
@@ -74,18 +74,18 @@ func (d *differ) equal(t *jsontype.Type, a, b reflect.Value) bool {
 	case jsontype.Bytes:
 		return a.IsNil() == b.IsNil() && bytes.Equal(a.Bytes(), b.Bytes())
 	case jsontype.Map:
-		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && d.equalMaps(t, a, b)
+		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && equalMaps(t, a, b)
 	case jsontype.Interface:
-		return !a.IsNil() && !b.IsNil() && d.equalDynamic(a, b)
+		return !a.IsNil() && !b.IsNil() && equalDynamic(a, b)
 	case jsontype.JSON, jsontype.Text:
-		return sameInMemory(a, b) || d.equalText(t, t, a, b)
+		return sameInMemory(a, b) || equalText(t, t, a, b)
 	case jsontype.Unstructured:
-		return d.equal(t.Fields[0].Type, a.Field(0), b.Field(0))
+		return equal(t.Fields[0].Type, a.Field(0), b.Field(0))
 	}
 	return false
 }
 
-func (d *differ) equalField(f *jsontype.Field, a, b reflect.Value) bool {
+func equalField(f *jsontype.Field, a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() {
 		return f.IsOmitted(a) && f.IsOmitted(b)
 	}
@@ -97,10 +97,10 @@ func (d *differ) equalField(f *jsontype.Field, a, b reflect.Value) bool {
 			return oa && ob
 		}
 	}
-	return d.equal(f.Type, a, b)
+	return equal(f.Type, a, b)
 }
 
-func (d *differ) equalMaps(t *jsontype.Type, a, b reflect.Value) bool {
+func equalMaps(t *jsontype.Type, a, b reflect.Value) bool {
 	if x, y, ok := mapsOf[map[string]string](a, b); ok {
 		return maps.Equal(x, y)
 	}
@@ -109,7 +109,7 @@ func (d *differ) equalMaps(t *jsontype.Type, a, b reflect.Value) bool {
 	}
 	for it := a.MapRange(); it.Next(); {
 		w := b.MapIndex(it.Key())
-		if !w.IsValid() || !d.equal(t.Elem, it.Value(), w) {
+		if !w.IsValid() || !equal(t.Elem, it.Value(), w) {
 			return false
 		}
 	}
@@ -130,20 +130,20 @@ func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
 }
 
 // equalDynamic compares the values in two interfaces.
-func (d *differ) equalDynamic(a, b reflect.Value) bool {
+func equalDynamic(a, b reflect.Value) bool {
 	a, b = a.Elem(), b.Elem()
 	if a.Type() == b.Type() {
-		return d.equal(jsontype.Of(a.Type()), a, b)
+		return equal(jsontype.Of(a.Type()), a, b)
 	}
 	// Only the JSON counts for int and int64, or []any and []string.
-	return d.equalText(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
+	return equalText(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
 }
 
 // equalText compares the JSON of two values. A value that cannot be marshalled is equal to
 // nothing, so that the walk reaches it and reports the error.
-func (d *differ) equalText(ta, tb *jsontype.Type, a, b reflect.Value) bool {
-	x, errA := d.encode(nil, ta, a)
-	y, errB := d.encode(nil, tb, b)
+func equalText(ta, tb *jsontype.Type, a, b reflect.Value) bool {
+	x, errA := encode(nil, ta, a)
+	y, errB := encode(nil, tb, b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)
 }
 

@@ -20,9 +20,9 @@ type keyer struct {
 // seconds are the members that belong to a key of Kubernetes' own types, beside the one that a struct tag can name.
 var seconds = []string{"protocol", "whenUnsatisfiable"}
 
-// keysOf returns what can identify the items of a list: its merge key, or, as for most custom resources, whose types name
+// keysOf appends what can identify the items of a list: its merge key, or, as for most custom resources, whose types name
 // none, the members name, key and id.
-func keysOf(item *jsontype.Type, mergeKey string) (keys []*keyer) {
+func keysOf(keys []keyer, item *jsontype.Type, mergeKey string) []keyer {
 	for item.Kind == jsontype.Pointer {
 		item = item.Elem
 	}
@@ -33,14 +33,14 @@ func keysOf(item *jsontype.Type, mergeKey string) (keys []*keyer) {
 		return item.Field([]byte(name))
 	}
 	if mergeKey != "" {
-		k := &keyer{name: mergeKey, field: field(mergeKey)}
+		k := keyer{name: mergeKey, field: field(mergeKey)}
 		for _, name := range seconds {
 			k.second = cmp.Or(field(name), k.second)
 		}
-		return []*keyer{k}
+		return append(keys, k)
 	}
 	for _, name := range []string{"name", "key", "id"} {
-		k := &keyer{name: name, field: field(name), guessed: true}
+		k := keyer{name: name, field: field(name), guessed: true}
 		if k.field != nil || item.Writes == jsontype.Interface || item.Writes == jsontype.Map {
 			keys = append(keys, k)
 		}
@@ -73,14 +73,14 @@ func behindPointers(v reflect.Value) reflect.Value {
 }
 
 // keyOf returns an item's key. A key that is missing or zero identifies no item, so such an item has none.
-func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
+func keyOf(k *keyer, v reflect.Value) (string, bool) {
 	key := memberOf(k, v)
 	if !key.IsValid() || k.guessed && key.Kind() != reflect.String {
 		return "", false
 	}
 	text := key.String()
 	if key.Kind() != reflect.String {
-		encoded, err := d.encode(nil, jsontype.Of(key.Type()), key)
+		encoded, err := encode(nil, jsontype.Of(key.Type()), key)
 		if text = string(encoded); err != nil {
 			return "", false
 		}
@@ -92,12 +92,12 @@ func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 }
 
 // alignKeys pairs the items whose key occurs once before and once after.
-func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) {
+func alignKeys(s *stretch, k *keyer, p *pairing) {
 	const several = -1
 	find := func(n int, item func(int) reflect.Value, counterparts []int) map[string]int {
 		found := make(map[string]int, n)
 		for i := range n {
-			key, ok := d.keyOf(k, item(i))
+			key, ok := keyOf(k, item(i))
 			if !ok {
 				continue
 			}
@@ -121,11 +121,12 @@ func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) {
 
 // mayBecome reports whether two items may be paired by their position. Items with different keys are different items,
 // unless nothing else differs: then the item has been renamed. Of several keys, one that is equal is enough.
-func (d *differ) mayBecome(s *stretch, i, j int, keys []*keyer) bool {
+func mayBecome(s *stretch, i, j int, keys []keyer) bool {
 	var other *keyer
-	for _, k := range keys {
-		was, hadKey := d.keyOf(k, s.before(i))
-		is, hasKey := d.keyOf(k, s.after(j))
+	for n := range keys {
+		k := &keys[n]
+		was, hadKey := keyOf(k, s.before(i))
+		is, hasKey := keyOf(k, s.after(j))
 		switch {
 		case !hadKey || !hasKey:
 		case was == is:
@@ -134,11 +135,11 @@ func (d *differ) mayBecome(s *stretch, i, j int, keys []*keyer) bool {
 			other = k
 		}
 	}
-	return other == nil || d.equalBut(s.before(i), s.after(j), other)
+	return other == nil || equalBut(s.before(i), s.after(j), other)
 }
 
 // equalBut reports whether two items are equal in all members but the key.
-func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
+func equalBut(a, b reflect.Value, k *keyer) bool {
 	a, b = behindPointers(a), behindPointers(b)
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
 		return false
@@ -148,7 +149,7 @@ func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
 		for i := range t.Fields {
 			f := &t.Fields[i]
 			ofKey := f.Name == k.name || k.second != nil && f.Name == k.second.Name
-			if !ofKey && !d.equalField(f, f.Get(a), f.Get(b)) {
+			if !ofKey && !equalField(f, f.Get(a), f.Get(b)) {
 				return false
 			}
 		}
@@ -160,7 +161,7 @@ func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
 			if it.Key().Equal(key) {
 				continue
 			}
-			if !w.IsValid() || !d.equal(t.Elem, it.Value(), w) {
+			if !w.IsValid() || !equal(t.Elem, it.Value(), w) {
 				return false
 			}
 		}

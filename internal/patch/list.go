@@ -29,7 +29,7 @@ const (
 func (d *differ) items(t *jsontype.Type, mergeKey string, a, b reflect.Value) error {
 	m, n := a.Len(), b.Len()
 	head, tail := 0, 0
-	for head < m && head < n && d.equal(t.Elem, a.Index(head), b.Index(head)) {
+	for head < m && head < n && equal(t.Elem, a.Index(head), b.Index(head)) {
 		head++
 	}
 	if head == m && head == n {
@@ -55,7 +55,7 @@ func (d *differ) items(t *jsontype.Type, mergeKey string, a, b reflect.Value) er
 	if have := d.top().high - d.top().low; have != m {
 		return d.mismatch(top, strconv.Itoa(have)+" items and the decoded list "+strconv.Itoa(m))
 	}
-	for tail < m-head && tail < n-head && d.equal(t.Elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
+	for tail < m-head && tail < n-head && equal(t.Elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
 		tail++
 	}
 	s := &stretch{list: t, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
@@ -68,7 +68,7 @@ func (d *differ) items(t *jsontype.Type, mergeKey string, a, b reflect.Value) er
 		return nil
 	}
 	first, start := len(d.ops), len(d.buf)
-	pairs := d.align(s, mergeKey)
+	pairs := align(s, mergeKey)
 	if err := d.rearrange(s, &pairs, tail); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (d *differ) rewrite(s *stretch, p *pairing) error {
 func (d *differ) appendItem(s *stretch, i, j int) error {
 	var err error
 	if i < 0 && j >= 0 {
-		if d.buf, err = d.encode(d.buf, s.list.Elem, s.after(j)); err != nil {
+		if d.buf, err = encode(d.buf, s.list.Elem, s.after(j)); err != nil {
 			return fmt.Errorf("an item of %q cannot be written as JSON: %w", d.pointer(len(d.frames)-1), err)
 		}
 		return nil

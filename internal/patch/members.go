@@ -14,10 +14,6 @@ import (
 // AppendMembers appends the members of an object as encoding/json writes them, sorted by name where the type is a
 // struct or a tree. A comma precedes each of them. The members in except are left out.
 func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
-	return new(differ).appendMembers(dst, obj, except)
-}
-
-func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, error) {
 	v := reflect.ValueOf(obj)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
@@ -28,11 +24,11 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 	t := jsontype.Of(v.Type())
 	switch shape := t.On(v); {
 	case shape == jsontype.Struct:
-		return d.appendFields(dst, t, v, except)
+		return appendFields(dst, t, v, except)
 	case shape == jsontype.Map && !v.IsNil():
-		return d.appendEntries(dst, t, v, except)
+		return appendEntries(dst, t, v, except)
 	}
-	text, err := d.encode(nil, t, v)
+	text, err := encode(nil, t, v)
 	if err != nil {
 		return dst, err
 	}
@@ -40,7 +36,7 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 }
 
 // appendFields appends the members of a struct.
-func (d *differ) appendFields(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
+func appendFields(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
 	var buf [3]reflect.Value
 	parts := t.Parts(buf[:0], v)
 	for i := range t.Fields {
@@ -54,7 +50,7 @@ func (d *differ) appendFields(dst []byte, t *jsontype.Type, v reflect.Value, exc
 		}
 		var err error
 		dst = append(append(dst, ','), f.Quoted...)
-		if dst, err = d.encode(dst, f.Type, fv); err != nil {
+		if dst, err = encode(dst, f.Type, fv); err != nil {
 			return dst, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -71,8 +67,8 @@ func InBraces(dst, members []byte) []byte {
 }
 
 // appendEntries appends the members of a map.
-func (d *differ) appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
-	all, err := d.sorted(t, v)
+func appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
+	all, err := sorted(t, v)
 	if err != nil {
 		return dst, err
 	}
@@ -81,7 +77,7 @@ func (d *differ) appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, ex
 			continue
 		}
 		dst = append(jsontext.AppendString(append(dst, ','), e.name), ':')
-		if dst, err = d.encode(dst, t.Elem, e.value); err != nil {
+		if dst, err = encode(dst, t.Elem, e.value); err != nil {
 			return dst, fmt.Errorf("%s: %w", e.name, err)
 		}
 	}

@@ -24,9 +24,11 @@ package patch
 // This file holds Diff and its errors.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 
@@ -82,13 +84,15 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		}
 		a, b = a.Elem(), b.Elem()
 	}
-	d := &differ{raw: raw}
+	d := differs.Get().(*differ)
+	d.raw = raw
 	t := jsontype.Of(a.Type())
-	d.frames = append(d.stack[:0], frame{typ: t, after: b, known: true})
+	d.frames = append(d.frames, frame{typ: t, after: b, known: true})
 	err := d.value(t, a, b)
-	d.doc.Close() // the operations hold their own bytes
+	p := Patch{slices.Clone(d.ops), bytes.Clone(d.buf)}
+	d.release()
 	if err != nil {
 		return Patch{}, err
 	}
-	return Patch{d.ops, d.buf}, nil
+	return p, nil
 }
