@@ -1,7 +1,6 @@
 // Package decode reads JSON into API types. The result is exactly that of sigs.k8s.io/json, in a fraction of the time.
 //
-// The properties of a Go type are computed once and kept as a plan. The text is then read in one pass that follows the
-// plan. Unusual input is not handled here: malformed text, values that do not fit their fields, duplicate members,
+// What there is to know about a Go type is worked out once (internal/jsontype). The text is then read in one pass. Unusual input is not handled here: malformed text, values that do not fit their fields, duplicate members,
 // types with rules of their own. For such input, the target is emptied and sigs.k8s.io/json decodes the whole text
 // again. The rare results and every error are therefore its own, and it can replace this package at any time.
 package decode
@@ -97,7 +96,7 @@ type decoder struct {
 	err        error                  // reason that no more memory can be taken
 }
 
-// value reads any JSON value into a value of the plan's type.
+// value reads any JSON value into a value of a type.
 func (d *decoder) value(t *jsontype.Type, v reflect.Value, i int) int {
 	c := d.at(i)
 	if c == 'n' && t.Reads < jsontype.JSON {
@@ -160,7 +159,7 @@ func (d *decoder) value(t *jsontype.Type, v reflect.Value, i int) int {
 		d.made += int64(len(s))
 		return end
 	}
-	return -1 // jsontype.Unsupported
+	return -1
 }
 
 func (d *decoder) number(t *jsontype.Type, v reflect.Value, i int) int {

@@ -76,7 +76,7 @@ func (d *decoder) slow(obj any) (int64, error) {
 // deepestOfAll is how deep sigs.k8s.io/json lets lists and objects nest.
 const deepestOfAll = 10000
 
-// count walks a value as value does, including values that do not fit the plan, and records the memory that they take.
+// count walks a value as value does, including values that do not fit the type, and records the memory that they take.
 func (d *decoder) count(t *jsontype.Type, i int) int {
 	for pointers := 0; t.Elem != nil && t.Go.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
 		d.makes(t.Size)

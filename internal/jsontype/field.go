@@ -15,7 +15,7 @@ import (
 // A Field is a struct field that is a member of a JSON object. It can belong to an embedded struct.
 type Field struct {
 	Name      string
-	Quoted    string // the name as JSON, with its colon
+	Lead      string // the name as JSON, with its colon
 	Index     []int  // the indices of the embedded structs around it, then its own
 	Type      *Type
 	Number    int    // in Type.Fields
@@ -126,7 +126,7 @@ func (b builder) fields(of *Type) {
 				continue
 			}
 		}
-		f.Quoted = string(jsontext.AppendString(nil, f.Name)) + ":"
+		f.Lead = string(jsontext.AppendString(nil, f.Name)) + ":"
 		f.part, f.at = of.part(f.Index)
 		of.Fields = append(of.Fields, f)
 	}

@@ -49,7 +49,7 @@ func appendFields(dst []byte, t *jsontype.Type, v reflect.Value, except []string
 			continue
 		}
 		var err error
-		dst = append(append(dst, ','), f.Quoted...)
+		dst = append(append(dst, ','), f.Lead...)
 		if dst, err = encode(dst, f.Type, fv); err != nil {
 			return dst, fmt.Errorf("%s: %w", f.Name, err)
 		}
@@ -88,7 +88,7 @@ func appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, except []strin
 func appendMembers(dst, text []byte, except []string) ([]byte, error) {
 	t := jsontext.TreeOf(text)
 	if !t.IsObject() {
-		return dst, fmt.Errorf("it is written as JSON that is no object: %w", ErrSyntax)
+		return dst, fmt.Errorf("it is written as JSON that is no object: %w", jsontext.ErrSyntax)
 	}
 	for _, m := range t.Items {
 		if !slices.Contains(except, m.Name) {

@@ -32,7 +32,6 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -44,9 +43,6 @@ var ErrMismatch = errors.New("raw JSON and decoded object disagree")
 // ErrDuplicate is returned (wrapped, with the place) if an object that a patch would have to enter holds one member
 // twice. JSON readers disagree on the meaning of that, so no patch is right for all of them.
 var ErrDuplicate = errors.New("raw JSON holds a member twice")
-
-// ErrSyntax is returned (wrapped, with the place) if the raw JSON is not JSON.
-var ErrSyntax = jsontext.ErrSyntax
 
 // Diff returns the RFC 6902 operations that make the handler's changes to raw; nil if there are none.
 //
