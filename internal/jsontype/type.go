@@ -184,7 +184,7 @@ func (of *Type) writes(t reflect.Type) Shape {
 
 func (of *Type) reads(t reflect.Type) Shape {
 	pointer := reflect.PointerTo(t)
-	readable := true
+	var readable bool
 	switch {
 	case t == reflect.TypeFor[metav1.Time]():
 		return Time
@@ -192,9 +192,7 @@ func (of *Type) reads(t reflect.Type) Shape {
 		if t.Name() != "" { // an unnamed type inherits the method, which is then called only behind a pointer
 			return JSON
 		}
-		readable = false
 	case pointer.Implements(textUnmarshaler):
-		readable = false
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return Bytes
 	case of.Kind == Interface:
