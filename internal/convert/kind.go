@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // A Func converts an object to another version. It can change its argument, and return parts of it. A panic fails only
@@ -111,12 +111,12 @@ func (k *Kind) versions() (all []version, hub *version) {
 	return all, hub
 }
 
-// known returns what its type knows.
-func (v *version) known() decode.Known {
+// known returns its type; nil for a tree, which knows everything.
+func (v *version) known() *jsontype.Type {
 	if v.isTree() {
-		return decode.Known{}
+		return nil
 	}
-	return decode.KnownTo(v.Type)
+	return jsontype.Of(v.Type)
 }
 
 // isTree reports whether the objects of the version are *unstructured.Unstructured.

@@ -75,7 +75,7 @@ func (c *conversion) isKept(o *object, m *metadata, text []byte) (kept bool, bac
 
 // again decodes the latest result. Metadata that is as it arrived is copied instead, if the type leaves it to the decoder.
 func (c *conversion) again(text []byte, m *metadata) (runtime.Object, error) {
-	if of, _ := c.to.known().Member("metadata"); of != (decode.Known{}) && c.end > 0 && text[c.end] == ',' {
+	if of, _ := knownMember(c.to.known(), "metadata"); of != nil && c.end > 0 && text[c.end] == ',' {
 		text[c.end] = '{'
 		o, _, err := decoded(text[c.end:], c.to)
 		text[c.end] = ','

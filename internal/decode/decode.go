@@ -1,7 +1,6 @@
 // Package decode reads JSON into API types. The result is exactly that of sigs.k8s.io/json, in a fraction of the time.
 //
-// The properties of a Go type are computed once and kept as a plan. The text is then read in one pass that follows the
-// plan. Unusual input is not handled here: malformed text, values that do not fit their fields, duplicate members,
+// What there is to know about a Go type is worked out once (internal/jsontype). The text is then read in one pass. Unusual input is not handled here: malformed text, values that do not fit their fields, duplicate members,
 // types with rules of their own. For such input, the target is emptied and sigs.k8s.io/json decodes the whole text
 // again. The rare results and every error are therefore its own, and it can replace this package at any time.
 package decode
@@ -20,6 +19,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // Into reads JSON into obj, a pointer to an API type, exactly as UnmarshalCaseSensitivePreserveInts of sigs.k8s.io/json
@@ -58,7 +58,7 @@ func (d *decoder) fast(obj any) bool {
 		return false
 	}
 	v = v.Elem()
-	if i := d.value(planFor(v.Type()), v, jsontext.SkipSpace(d.raw, 0)); i >= 0 && jsontext.SkipSpace(d.raw, i) == len(d.raw) {
+	if i := d.value(jsontype.Of(v.Type()), v, jsontext.SkipSpace(d.raw, 0)); i >= 0 && jsontext.SkipSpace(d.raw, i) == len(d.raw) {
 		return true
 	}
 	v.SetZero()
@@ -96,32 +96,32 @@ type decoder struct {
 	err        error                  // reason that no more memory can be taken
 }
 
-// value reads any JSON value into a value of the plan's type.
-func (d *decoder) value(p *plan, v reflect.Value, i int) int {
+// value reads any JSON value into a value of a type.
+func (d *decoder) value(t *jsontype.Type, v reflect.Value, i int) int {
 	c := d.at(i)
-	if c == 'n' && p.shape < shapeUnmarshaler {
+	if c == 'n' && t.Reads < jsontype.JSON {
 		return d.literal(i) // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
 	}
-	switch p.shape {
-	case shapeString:
+	switch t.Reads {
+	case jsontype.String:
 		s, end := d.string(i)
 		v.SetString(s)
 		return end
-	case shapeBool:
+	case jsontype.Bool:
 		if c != 't' && c != 'f' {
 			return -1
 		}
 		v.SetBool(c == 't')
 		return d.literal(i)
-	case shapeInt, shapeUint, shapeFloat:
-		return d.number(p, v, i)
-	case shapeUnmarshaler:
+	case jsontype.Int, jsontype.Uint, jsontype.Float:
+		return d.number(t, v, i)
+	case jsontype.JSON:
 		end := d.skip(i)
 		if end < 0 || !d.makes(unmarshalled(end-i)) || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(d.raw[i:end:end]) != nil {
 			return -1
 		}
 		return end
-	case shapeTime:
+	case jsontype.Time:
 		// This does the same as the type's UnmarshalJSON, without a second decoder for the string.
 		s, end := d.string(i)
 		t, err := time.Parse(time.RFC3339, s)
@@ -130,26 +130,26 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		}
 		v.Addr().Interface().(*metav1.Time).Time = t.Local()
 		return end
-	case shapePointer:
-		if !d.makes(p.size) {
+	case jsontype.Pointer:
+		if !d.makes(t.Size) {
 			return -1
 		}
-		target := reflect.New(p.typ.Elem())
+		target := reflect.New(t.Go.Elem())
 		v.Set(target)
-		return d.value(p.elem, target.Elem(), i)
-	case shapeInterface:
+		return d.value(t.Elem, target.Elem(), i)
+	case jsontype.Interface:
 		a, end := d.any(i)
 		if end >= 0 {
 			v.Set(reflect.ValueOf(a)) // null was handled above, so a is not nil
 		}
 		return end
-	case shapeStruct:
-		return d.members(p, v, i)
-	case shapeMap:
-		return d.entries(p, v, i)
-	case shapeList:
-		return d.items(p, v, i)
-	case shapeBytes:
+	case jsontype.Struct:
+		return d.members(t, v, i)
+	case jsontype.Map:
+		return d.entries(t, v, i)
+	case jsontype.List:
+		return d.items(t, v, i)
+	case jsontype.Bytes:
 		s, end := d.string(i)
 		content, err := base64.StdEncoding.DecodeString(s)
 		if err != nil {
@@ -159,27 +159,27 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		d.made += int64(len(s))
 		return end
 	}
-	return -1 // shapeForeign
+	return -1
 }
 
-func (d *decoder) number(p *plan, v reflect.Value, i int) int {
+func (d *decoder) number(t *jsontype.Type, v reflect.Value, i int) int {
 	end := d.literal(i)
 	if end < 0 {
 		return -1
 	}
 	var err error
-	switch number := d.raw[i:end]; p.shape {
-	case shapeInt:
+	switch number := d.raw[i:end]; t.Reads {
+	case jsontype.Int:
 		var n int64
-		n, err = strconv.ParseInt(string(number), 10, p.bits)
+		n, err = strconv.ParseInt(string(number), 10, t.Go.Bits())
 		v.SetInt(n)
-	case shapeUint:
+	case jsontype.Uint:
 		var n uint64
-		n, err = strconv.ParseUint(string(number), 10, p.bits)
+		n, err = strconv.ParseUint(string(number), 10, t.Go.Bits())
 		v.SetUint(n)
 	default:
 		var n float64
-		n, err = strconv.ParseFloat(string(number), p.bits)
+		n, err = strconv.ParseFloat(string(number), t.Go.Bits())
 		v.SetFloat(n)
 	}
 	if err != nil {
@@ -189,25 +189,25 @@ func (d *decoder) number(p *plan, v reflect.Value, i int) int {
 }
 
 // members reads a struct.
-func (d *decoder) members(p *plan, v reflect.Value, i int) int {
-	var seen [maxFields / 64]uint64
+func (d *decoder) members(t *jsontype.Type, v reflect.Value, i int) int {
+	var seen [jsontype.MaxFields / 64]uint64
 	i, more := d.first(i, '{')
 	for more {
 		var name []byte
 		name, i = d.member(i)
-		if f := p.field(name); f == nil {
+		if f := t.Field(name); f == nil {
 			i, d.strange = d.skip(i), true
 		} else {
 			// A duplicate member would be merged into the first value. No caller relies on the rules for that, so
 			// sigs.k8s.io/json handles it.
-			word, bit := &seen[f.number/64], uint64(1)<<(f.number%64)
+			word, bit := &seen[f.Number/64], uint64(1)<<(f.Number%64)
 			if *word&bit != 0 {
 				return -1
 			}
 			*word |= bit
-			d.made += f.beside
-			at := v.Field(f.index[0])
-			for _, x := range f.index[1:] {
+			d.made += f.Beside
+			at := v.Field(f.Index[0])
+			for _, x := range f.Index[1:] {
 				if at.Kind() == reflect.Pointer {
 					if at.IsNil() {
 						at.Set(reflect.New(at.Type().Elem()))
@@ -216,7 +216,7 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 				}
 				at = at.Field(x)
 			}
-			i = d.value(f.plan, at, i)
+			i = d.value(f.Type, at, i)
 		}
 		i, more = d.next(i, '}')
 	}
@@ -224,7 +224,7 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 }
 
 // entries reads a map. If a name occurs twice, the last entry wins.
-func (d *decoder) entries(p *plan, v reflect.Value, i int) int {
+func (d *decoder) entries(t *jsontype.Type, v reflect.Value, i int) int {
 	switch m := v.Addr().Interface().(type) {
 	case *map[string]string:
 		*m, i = d.stringMap(i)
@@ -233,19 +233,19 @@ func (d *decoder) entries(p *plan, v reflect.Value, i int) int {
 		*m, i = d.anyMap(i)
 		return i
 	}
-	m, key := reflect.MakeMap(p.typ), reflect.New(p.typ.Key()).Elem()
-	elem := reflect.New(p.typ.Elem()).Elem()
+	m, key := reflect.MakeMap(t.Go), reflect.New(t.Go.Key()).Elem()
+	elem := reflect.New(t.Go.Elem()).Elem()
 	d.made += mapHead
 	i, more := d.first(i, '{')
 	for n := 0; more; n++ {
-		if !d.makes(entry(p.size, n)) {
+		if !d.makes(entry(t.Size, n)) {
 			return -1
 		}
 		var name string
 		name, i = d.name(i)
 		key.SetString(name)
 		elem.SetZero()
-		i = d.value(p.elem, elem, i)
+		i = d.value(t.Elem, elem, i)
 		m.SetMapIndex(key, elem)
 		i, more = d.next(i, '}')
 	}
@@ -276,53 +276,53 @@ func (d *decoder) stringMap(i int) (map[string]string, int) {
 // items reads a list. The number of items is known only at the end, so they are first collected in a spare list that is
 // reused. For many items, the remaining ones are counted instead. Like any list that grows, the spare list moves its
 // items, so an item must not keep its own address.
-func (d *decoder) items(p *plan, v reflect.Value, i int) int {
+func (d *decoder) items(t *jsontype.Type, v reflect.Value, i int) int {
 	i, more := d.first(i, '[')
 	if !more {
-		v.Set(reflect.MakeSlice(p.typ, 0, 0))
+		v.Set(reflect.MakeSlice(t.Go, 0, 0))
 		return i
 	}
-	list, ok := p.spare.Get().(*reflect.Value)
+	list, ok := t.Spare.Get().(*reflect.Value)
 	if !ok {
-		fresh := reflect.New(p.typ).Elem()
+		fresh := reflect.New(t.Go).Elem()
 		list = &fresh
 	}
 	n := 0
 	for ; more; n++ {
 		if n == list.Cap() {
-			if int64(n)*p.size >= spareBytes && d.counted < maxCounted {
+			if int64(n)*t.Size >= spareBytes && d.counted < maxCounted {
 				break
 			}
 			list.Grow(1) // Grow doubles the capacity
 		}
-		if !d.makes(p.size) {
+		if !d.makes(t.Size) {
 			i = -1
 			break
 		}
 		list.SetLen(n + 1)
-		i = d.value(p.elem, list.Index(n), i)
+		i = d.value(t.Elem, list.Index(n), i)
 		i, more = d.next(i, ']')
 	}
 	if i >= 0 {
-		i = d.settle(p, v, list, i, more)
+		i = d.settle(t, v, list, i, more)
 	}
-	if int64(list.Cap())*p.size <= maxSpare {
+	if int64(list.Cap())*t.Size <= maxSpare {
 		list.Clear()
 		list.SetLen(0)
-		p.spare.Put(list)
+		t.Spare.Put(list)
 	}
 	return i
 }
 
 // settle allocates the list, copies the items that were read, and reads the items that follow. It counts those first,
 // to allocate once.
-func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, more bool) int {
+func (d *decoder) settle(t *jsontype.Type, v reflect.Value, list *reflect.Value, i int, more bool) int {
 	n := list.Len()
 	all := n
 	if more {
 		all += d.countItems(i)
 	}
-	if all < n || !d.makes(int64(all-n)*p.size) {
+	if all < n || !d.makes(int64(all-n)*t.Size) {
 		return -1
 	}
 	v.Grow(all)
@@ -330,7 +330,7 @@ func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, m
 	reflect.Copy(v, *list)
 	d.counted++
 	for ; more; n++ {
-		i = d.value(p.elem, v.Index(n), i)
+		i = d.value(t.Elem, v.Index(n), i)
 		i, more = d.next(i, ']')
 	}
 	d.counted--
@@ -416,33 +416,33 @@ func (d *decoder) anyList(i int) ([]any, int) {
 // nil if each value fits: Into then decodes raw, or fails for another reason. raw must be well-formed.
 func Misfit(raw []byte, obj any) error {
 	d := decoder{raw: raw, deepest: deepestOfAll}
-	d.misfit(planFor(reflect.TypeOf(obj).Elem()), jsontext.SkipSpace(raw, 0), "")
+	d.misfit(jsontype.Of(reflect.TypeOf(obj).Elem()), jsontext.SkipSpace(raw, 0), "")
 	return d.err
 }
 
-func (d *decoder) misfit(p *plan, i int, path string) int {
+func (d *decoder) misfit(t *jsontype.Type, i int, path string) int {
 	opening := d.at(i)
 	switch {
-	case p == nil || i < 0:
+	case t == nil || i < 0:
 		return d.skip(i)
-	case p.shape == shapePointer && opening != 'n':
-		return d.misfit(p.elem, i, path)
-	case opening == '{' && (p.shape == shapeStruct || p.shape == shapeMap), opening == '[' && p.shape == shapeList:
+	case t.Reads == jsontype.Pointer && opening != 'n':
+		return d.misfit(t.Elem, i, path)
+	case opening == '{' && (t.Reads == jsontype.Struct || t.Reads == jsontype.Map), opening == '[' && t.Reads == jsontype.List:
 	default:
 		end := d.skip(i)
-		if err := unmarshal(d.raw[i:max(i, end)], reflect.New(p.typ).Interface()); end >= 0 && err != nil {
+		if err := unmarshal(d.raw[i:max(i, end)], reflect.New(t.Go).Interface()); end >= 0 && err != nil {
 			d.err = fmt.Errorf("%s cannot be read: %w", cmp.Or(strings.TrimPrefix(path, "."), "the object"), err)
 		}
 		return end
 	}
 	i, more := d.first(i, opening)
 	for n := 0; more && d.err == nil; n++ {
-		of, place := p.elem, "["+strconv.Itoa(n)+"]"
+		of, place := t.Elem, "["+strconv.Itoa(n)+"]"
 		if opening == '{' {
 			name, value := d.member(i)
-			if i, place = value, "."+string(name); p.shape == shapeStruct {
-				if f := p.field(name); f != nil {
-					of = f.plan
+			if i, place = value, "."+string(name); t.Reads == jsontype.Struct {
+				if f := t.Field(name); f != nil {
+					of = f.Type
 				}
 			}
 		}

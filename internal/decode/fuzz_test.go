@@ -15,7 +15,7 @@ func FuzzInto(f *testing.F) {
 		reflect.TypeFor[corev1.Pod](), reflect.TypeFor[appsv1.Deployment](), crdType, reflect.TypeFor[map[string]any](),
 		reflect.TypeFor[scalars](), reflect.TypeFor[pointers](), reflect.TypeFor[lists](), reflect.TypeFor[maps](),
 		reflect.TypeFor[embedding](), reflect.TypeFor[quoting](), reflect.TypeFor[naming](), reflect.TypeFor[methods](),
-		reflect.TypeFor[interfaces](), reflect.TypeFor[tree](),
+		reflect.TypeFor[interfaces](), reflect.TypeFor[tree](), reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), sameTags,
 	}
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, t := range append(targets[:3:3], oddTypes[:10]...) {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 const (
@@ -64,7 +65,7 @@ func (d *decoder) ask() bool {
 func (d *decoder) slow(obj any) (int64, error) {
 	counting := decoder{raw: d.raw, most: d.most, take: d.take, deepest: deepestOfAll}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
-		counting.count(planFor(v.Type().Elem()), jsontext.SkipSpace(d.raw, 0))
+		counting.count(jsontype.Of(v.Type().Elem()), jsontext.SkipSpace(d.raw, 0))
 	}
 	if counting.err != nil {
 		return counting.made, counting.err
@@ -75,22 +76,22 @@ func (d *decoder) slow(obj any) (int64, error) {
 // deepestOfAll is how deep sigs.k8s.io/json lets lists and objects nest.
 const deepestOfAll = 10000
 
-// count walks a value as value does, including values that do not fit the plan, and records the memory that they take.
-func (d *decoder) count(p *plan, i int) int {
-	for pointers := 0; p.elem != nil && p.typ.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
-		d.makes(p.size)
-		p = p.elem
+// count walks a value as value does, including values that do not fit the type, and records the memory that they take.
+func (d *decoder) count(t *jsontype.Type, i int) int {
+	for pointers := 0; t.Elem != nil && t.Go.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
+		d.makes(t.Size)
+		t = t.Elem
 	}
 	start, opening := i, d.at(i)
-	kind, elem, size := p.typ.Kind(), p.elem, p.size
+	kind, elem, size := t.Go.Kind(), t.Elem, t.Size
 	if kind == reflect.Interface { // a JSON object or list becomes a map[string]any or a []any
-		elem, size = p, anySize
+		elem, size = t, anySize
 		if d.makes(anySize); opening == '{' {
 			kind, size = reflect.Map, anyEntry
 		}
 	}
 	switch {
-	case p.shape == shapeUnmarshaler || p.shape == shapeTime:
+	case t.Reads == jsontype.JSON || t.Reads == jsontype.Time:
 		i = d.skip(i)
 		d.makes(unmarshalled(i - start))
 		return i
@@ -101,7 +102,7 @@ func (d *decoder) count(p *plan, i int) int {
 		d.makes(int64(max(i-start, 0)))
 		return i
 	}
-	if kind == reflect.Map || elem == p {
+	if kind == reflect.Map || elem == t {
 		d.makes(mapHead)
 	}
 	i, more := d.first(i, opening)
@@ -115,31 +116,17 @@ func (d *decoder) count(p *plan, i int) int {
 			d.makes(entry(size, n) + int64(len(name)|15))
 			i = d.count(elem, next)
 		default:
-			i = d.countMember(p, i)
+			name, next := d.member(i)
+			if f := t.Field(name); f == nil {
+				i = d.skip(next)
+			} else {
+				d.makes(f.Beside)
+				i = d.count(f.Type, next)
+			}
 		}
 		i, more = d.next(i, opening+2)
 	}
 	return i
-}
-
-// countMember counts a member of a struct. If several fields have its name, the one in the fewest embedded structs hides
-// the others. It counts each of several such fields, because any of them can be the target.
-func (d *decoder) countMember(p *plan, i int) int {
-	name, start := d.member(i)
-	end, depth := -1, 0
-	if len(p.heads) > 0 {
-		for f := p.field(name); f != nil && d.err == nil; f = f.next {
-			if f.name == string(name) && (depth == 0 || depth == len(f.index)) {
-				depth = len(f.index)
-				d.makes(f.beside)
-				end = d.count(f.plan, start)
-			}
-		}
-	}
-	if depth == 0 {
-		return d.skip(start)
-	}
-	return end
 }
 
 const (
@@ -161,16 +148,13 @@ func entry(slot int64, n int) (bytes int64) {
 		bytes, slot = slot, 16+8
 	}
 	if n == 0 || n == groupSize {
-		bytes += rounded(groupSize * slot)
+		bytes += jsontype.Rounded(groupSize * slot)
 	}
 	if n >= groupSize {
 		bytes += growing * slot
 	}
 	return bytes
 }
-
-// rounded returns the bytes that Go allocates for n bytes: the sizes of its blocks are at most an eighth apart.
-func rounded(n int64) int64 { return (n + n/8 + 7) &^ 7 }
 
 // unmarshalled estimates the bytes that a type with its own UnmarshalJSON takes for a text of this length.
 func unmarshalled(text int) int64 { return 32 + 2*int64(max(text, 0)) }

@@ -67,14 +67,14 @@ var readableTypes = []reflect.Type{
 	reflect.TypeFor[float64](), reflect.TypeFor[bool](), reflect.TypeFor[[]byte](),
 	reflect.TypeFor[*int](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[json.RawMessage](),
 	reflect.TypeFor[struct{}](), reflect.TypeFor[*struct{ metav1.Time }](),
+	reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[oddlyNamed](), reflect.TypeFor[Loop](),
+	wronglyTagged, sameTags,
 }
 
 var foreignTypes = []reflect.Type{
-	reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[quoting](),
-	reflect.TypeFor[oddlyNamed](), reflect.TypeFor[unsettable](), reflect.TypeFor[taggedInner](),
-	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[Loop](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
-	reflect.TypeFor[[0]int](), reflect.TypeFor[struct{ metav1.Time }](),
-	reflect.TypeFor[**string](), wronglyTagged, sameTags,
+	reflect.TypeFor[quoting](), reflect.TypeFor[unsettable](), reflect.TypeFor[taggedInner](),
+	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
+	reflect.TypeFor[[0]int](), reflect.TypeFor[struct{ metav1.Time }](), reflect.TypeFor[**string](),
 }
 
 type (

@@ -40,12 +40,12 @@ func tooDeep(text []byte) bool {
 func walk(text []byte, i int) int {
 	switch opening := at(text, i); opening {
 	case '"':
-		return SkipString(text, i)
+		return skipString(text, i)
 	case '{', '[':
 		i, more := First(text, i, opening)
 		for more {
 			if opening == '{' {
-				i = Colon(text, SkipString(text, i))
+				i = Colon(text, skipString(text, i))
 			}
 			i, more = Next(text, walk(text, i), opening+2)
 		}
@@ -61,7 +61,7 @@ func FuzzText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		inside, plain, end := Text(text, 0)
-		if skipped := SkipString(text, 0); skipped != end {
+		if skipped := skipString(text, 0); skipped != end {
 			t.Fatalf("%q ends at %d, and is skipped to %d", text, end, skipped)
 		}
 		var want string

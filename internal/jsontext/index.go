@@ -78,7 +78,7 @@ func NewIndex(raw []byte) (Index, Node, error) {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			end := SkipString(raw, i)
+			end := skipString(raw, i)
 			if end < 0 {
 				return doc, Node{}, Malformed(i)
 			}
@@ -116,7 +116,7 @@ func (doc *Index) value(r *Reader, span int32) (Node, int32) {
 	n.Start = int32(r.At)
 	switch {
 	case n.Kind == '"':
-		r.At = SkipString(r.Text, r.At)
+		r.At = skipString(r.Text, r.At)
 	case n.Kind != '{' && n.Kind != '[':
 		r.At = SkipLiteral(r.Text, r.At)
 	case int(span) < len(doc.spans):

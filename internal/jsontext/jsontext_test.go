@@ -42,7 +42,7 @@ var _ = Describe("The scanner", func() {
 	It("takes every index outside the text for its end", func() {
 		text := []byte(`"`)
 		for _, i := range []int{-1, 1, 2, 1 << 40} {
-			Expect([]int{SkipValue(text, i, 1), SkipString(text, i), SkipLiteral(text, i), Colon(text, i)}).To(HaveEach(-1))
+			Expect([]int{SkipValue(text, i, 1), skipString(text, i), SkipLiteral(text, i), Colon(text, i)}).To(HaveEach(-1))
 			_, _, end := Text(text, i)
 			Expect(end).To(Equal(-1))
 			_, more := First(text, i, '{')
@@ -57,7 +57,7 @@ var _ = Describe("The scanner", func() {
 			text := []byte(`"` + strings.Repeat("x", 20) + `"`)
 			for c := range 256 {
 				text[1+position] = byte(c)
-				Expect(SkipString(text, 0) == len(text)).To(Equal(json.Valid(text)), "%q", text)
+				Expect(skipString(text, 0) == len(text)).To(Equal(json.Valid(text)), "%q", text)
 				_, plain, _ := Text(text, 0)
 				Expect(plain).To(Equal(c >= ' ' && c < utf8.RuneSelf && c != '\\'), "%q", text)
 			}
@@ -67,7 +67,7 @@ var _ = Describe("The scanner", func() {
 	It("decodes strings as encoding/json does", func() {
 		for _, text := range texts {
 			inside, plain, end := Text([]byte(text), 0)
-			Expect(SkipString([]byte(text), 0)).To(Equal(end), text)
+			Expect(skipString([]byte(text), 0)).To(Equal(end), text)
 			var want string
 			if err := json.Unmarshal([]byte(text[:max(end, 0)]), &want); err != nil {
 				Expect(end).To(Equal(-1), text)

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// SkipString moves past the string whose opening quote is at i.
-func SkipString(text []byte, i int) int {
+// skipString moves past the string whose opening quote is at i.
+func skipString(text []byte, i int) int {
 	if uint(i) < uint(len(text)) && text[i] == '"' { // not at, so that the call is inlined
 		return skipText(text, i+1)
 	}

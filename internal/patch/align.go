@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
@@ -19,7 +20,7 @@ func (p *pairing) pair(i, j int) { p.from[j], p.to[i] = i, j }
 
 // A stretch is the rest of two lists without their common head and tail.
 type stretch struct {
-	list *plan
+	list *jsontype.Type
 	a, b reflect.Value
 	head int // number of items in front of the stretch
 	m, n int // its length before and after
@@ -29,29 +30,27 @@ func (s *stretch) before(i int) reflect.Value { return s.a.Index(s.head + i) }
 func (s *stretch) after(j int) reflect.Value  { return s.b.Index(s.head + j) }
 
 // align pairs the items of a stretch by key or name, then by equality, then by position if nothing else decides.
-func (d *differ) align(s *stretch, k *keyer) pairing {
+func align(s *stretch, mergeKey string) pairing {
 	p := pairing{from: slices.Repeat([]int{-1}, s.n), to: slices.Repeat([]int{-1}, s.m)}
 	if s.m == 0 || s.n == 0 {
 		return p
 	}
-	keys := []*keyer{k}
-	if k == nil {
-		keys = namesIn(s.list.elem)
-	}
-	for _, k := range keys {
-		d.alignKeys(s, k, &p)
+	var space [3]keyer
+	keys := keysOf(space[:0], s.list.Elem, mergeKey)
+	for i := range keys {
+		alignKeys(s, &keys[i], &p)
 	}
 	if a, b := unpaired(p.to), unpaired(p.from); len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
-		d.alignEqual(s, a, b, &p)
-		if k != nil { // several items with one key
+		alignEqual(s, a, b, &p)
+		if mergeKey != "" { // several items can have one key
 			ca, cb := s.classes(a, b, func(dst []byte, v reflect.Value) ([]byte, bool) {
-				key, ok := d.keyOf(k, v)
+				key, ok := keyOf(&keys[0], v)
 				return append(dst, key...), ok
 			})
 			p.inOrder(a, b, ca, cb)
 		}
 	}
-	alignPositions(&p, func(i, j int) bool { return d.mayBecome(s, i, j, keys) })
+	alignPositions(&p, func(i, j int) bool { return mayBecome(s, i, j, keys) })
 	return p
 }
 
@@ -67,9 +66,9 @@ func unpaired(counterparts []int) []int {
 }
 
 // alignEqual pairs equal items out of two subsets, preferring those that keep their order.
-func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
+func alignEqual(s *stretch, a, b []int, p *pairing) {
 	ca, cb := s.classes(a, b, func(dst []byte, v reflect.Value) ([]byte, bool) {
-		text, err := d.encode(dst, s.list.elem, v)
+		text, err := encode(dst, s.list.Elem, v)
 		return text, err == nil // the error is reported when the item is written
 	})
 	// The longest common subsequence takes quadratic time. Beyond this bound, equal items are paired in order.

@@ -10,56 +10,58 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // value emits the operations for one pair of values, which is at the top of the frames.
-func (d *differ) value(p *plan, a, b reflect.Value) error {
-	if same(p, a, b) {
+func (d *differ) value(t *jsontype.Type, a, b reflect.Value) error {
+	if same(t, a, b) {
 		return nil
 	}
-	switch p = p.on(b); p.shape {
-	case shapeStruct:
-		return d.fields(p, a, b)
-	case shapePointer:
+	switch t.On(b) {
+	case jsontype.Struct:
+		return d.fields(t, a, b)
+	case jsontype.Pointer:
 		if a.IsNil() || b.IsNil() {
 			return d.put()
 		}
-		return d.value(p.elem, a.Elem(), b.Elem())
-	case shapeList:
-		return d.items(p, nil, a, b)
-	case shapeMap:
-		return d.members(p, a, b)
-	case shapeInterface:
+		return d.value(t.Elem, a.Elem(), b.Elem())
+	case jsontype.List:
+		return d.items(t, "", a, b)
+	case jsontype.Map:
+		return d.members(t, a, b)
+	case jsontype.Interface:
 		return d.dynamic(a, b)
-	case shapeMarshaler:
-		return d.opaque(p, a, b)
-	case shapeUnstructured:
-		return d.value(p.elem, a.Field(0), b.Field(0))
-	case shapeBytes:
+	case jsontype.JSON:
+		return d.opaque(t, a, b)
+	case jsontype.Unstructured:
+		return d.value(t.Fields[0].Type, a.Field(0), b.Field(0))
+	case jsontype.Bytes:
 		if a.IsNil() == b.IsNil() && bytes.Equal(a.Bytes(), b.Bytes()) {
 			return nil
 		}
-	case shapeTextMarshaler, shapeArray:
-		if d.equal(p, a, b) {
+	case jsontype.Text, jsontype.Array:
+		if equal(t, a, b) {
 			return nil
 		}
-	case shapeUnsupported:
-		return fmt.Errorf("%q has type %s, which JSON cannot hold", d.pointer(len(d.frames)-1), p.typ)
+	case jsontype.Unsupported:
+		return fmt.Errorf("%q has type %s, which JSON cannot hold", d.pointer(len(d.frames)-1), t.Go)
 	}
 	return d.put()
 }
 
 // fields walks the fields of a struct.
-func (d *differ) fields(p *plan, a, b reflect.Value) error {
+func (d *differ) fields(t *jsontype.Type, a, b reflect.Value) error {
 	var bufA, bufB [3]reflect.Value
-	partsA, partsB := p.parts(bufA[:0], a), p.parts(bufB[:0], b)
-	for i := range p.fields {
-		f := &p.fields[i]
-		va, vb := f.from(partsA), f.from(partsB)
-		if va.IsValid() && vb.IsValid() && same(f.plan, va, vb) || !va.IsValid() && !vb.IsValid() {
+	partsA, partsB := t.Parts(bufA[:0], a), t.Parts(bufB[:0], b)
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		va, vb := f.From(partsA), f.From(partsB)
+		if va.IsValid() && vb.IsValid() && same(f.Type, va, vb) || !va.IsValid() && !vb.IsValid() {
 			continue
 		}
-		d.push(f.name, f.plan, vb)
+		d.push(f.Name, f.Type, vb)
 		if err := d.field(f, va, vb); err != nil {
 			return err
 		}
@@ -69,19 +71,19 @@ func (d *differ) fields(p *plan, a, b reflect.Value) error {
 }
 
 // field emits the operations for one field, which either side can omit.
-func (d *differ) field(f *field, a, b reflect.Value) error {
-	goneA, goneB := f.omitted(a), f.omitted(b)
-	if f.plan.shape == shapeStruct {
+func (d *differ) field(f *jsontype.Field, a, b reflect.Value) error {
+	goneA, goneB := f.IsOmitted(a), f.IsOmitted(b)
+	if f.Type.Writes == jsontype.Struct {
 		// Only the handler's changes inside the struct count. raw can hold more members than the type, and a struct
 		// that has become empty is no reason to drop them.
 		if !a.IsValid() {
-			a = reflect.Zero(f.plan.typ)
+			a = reflect.Zero(f.Type.Go)
 		}
 		if !b.IsValid() {
-			b = reflect.Zero(f.plan.typ)
+			b = reflect.Zero(f.Type.Go)
 			d.top().after = b
 		}
-		return d.fields(f.plan, a, b)
+		return d.fields(f.Type, a, b)
 	}
 	switch {
 	case goneA && goneB:
@@ -90,10 +92,10 @@ func (d *differ) field(f *field, a, b reflect.Value) error {
 		return d.remove()
 	case !a.IsValid():
 		return d.put()
-	case f.plan.shape == shapeList:
-		return d.items(f.plan, f.key, a, b)
+	case f.Type.Writes == jsontype.List:
+		return d.items(f.Type, f.MergeKey, a, b)
 	}
-	return d.value(f.plan, a, b)
+	return d.value(f.Type, a, b)
 }
 
 // A change is a map key under which two maps differ.
@@ -103,22 +105,22 @@ type change struct {
 }
 
 // members walks two maps in the order of their keys, so that equal calls produce equal patches.
-func (d *differ) members(p *plan, a, b reflect.Value) error {
+func (d *differ) members(t *jsontype.Type, a, b reflect.Value) error {
 	if a.IsNil() != b.IsNil() && (b.IsNil() || b.Len() == 0) {
 		return d.put() // between null and {}
 	}
-	if a.Len() == b.Len() && d.equalMaps(p, a, b) {
+	if a.Len() == b.Len() && equalMaps(t, a, b) {
 		return nil
 	}
 	var space [8]change
-	all, err := d.changes(space[:0], p, a, b)
+	all, err := changes(space[:0], t, a, b)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(all, func(x, y change) int { return strings.Compare(x.name, y.name) })
 	for _, c := range all {
-		d.push(c.name, p.elem, c.b)
-		if err := d.member(p, c); err != nil {
+		d.push(c.name, t.Elem, c.b)
+		if err := d.member(t, c); err != nil {
 			return err
 		}
 		d.pop()
@@ -127,19 +129,19 @@ func (d *differ) members(p *plan, a, b reflect.Value) error {
 }
 
 // changes appends the keys under which two maps differ.
-func (d *differ) changes(out []change, p *plan, a, b reflect.Value) ([]change, error) {
+func changes(out []change, t *jsontype.Type, a, b reflect.Value) ([]change, error) {
 	if x, y, ok := mapsOf[map[string]string](a, b); ok {
 		return textChanges(out, x, y), nil
 	}
 	var failed error
 	add := func(k, va, vb reflect.Value) {
-		name, err := p.keys(k)
+		name, err := t.Key(k)
 		failed = errors.Join(failed, err)
 		out = append(out, change{name, va, vb})
 	}
 	for it := a.MapRange(); it.Next(); {
 		v, w := it.Value(), b.MapIndex(it.Key())
-		if !w.IsValid() || !d.equal(p.elem, v, w) {
+		if !w.IsValid() || !equal(t.Elem, v, w) {
 			add(it.Key(), v, w)
 		}
 	}
@@ -168,7 +170,7 @@ func textChanges(out []change, x, y map[string]string) []change {
 	return out
 }
 
-func (d *differ) member(p *plan, c change) error {
+func (d *differ) member(t *jsontype.Type, c change) error {
 	at, err := d.locate()
 	if err != nil {
 		return err
@@ -183,7 +185,7 @@ func (d *differ) member(p *plan, c change) error {
 	case !c.a.IsValid():
 		return d.put()
 	}
-	return d.value(p.elem, c.a, c.b)
+	return d.value(t.Elem, c.a, c.b)
 }
 
 // dynamic compares the values in two interfaces.
@@ -193,27 +195,27 @@ func (d *differ) dynamic(a, b reflect.Value) error {
 	}
 	a, b = a.Elem(), b.Elem()
 	if a.Type() == b.Type() {
-		return d.value(planFor(a.Type()), a, b)
+		return d.value(jsontype.Of(a.Type()), a, b)
 	}
-	return d.trees(planFor(a.Type()), planFor(b.Type()), a, b)
+	return d.trees(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
 }
 
 // opaque compares two values that marshal themselves.
-func (d *differ) opaque(p *plan, a, b reflect.Value) error {
+func (d *differ) opaque(t *jsontype.Type, a, b reflect.Value) error {
 	if sameInMemory(a, b) {
 		return nil
 	}
-	return d.trees(p, p, a, b)
+	return d.trees(t, t, a, b)
 }
 
 // trees compares the JSON of two values. If both are objects, or both are lists, only the difference is written. A
 // type that marshals itself can have members that do not, and raw can know more about those.
-func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
-	x, err := d.encode(nil, pa, a)
+func (d *differ) trees(ta, tb *jsontype.Type, a, b reflect.Value) error {
+	x, err := encode(nil, ta, a)
 	if err != nil {
 		return d.put()
 	}
-	y, err := d.encode(nil, pb, b)
+	y, err := encode(nil, tb, b)
 	if err != nil {
 		return d.put()
 	}
@@ -230,7 +232,7 @@ func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
 	}
 	ops, depth := len(d.ops), len(d.frames)
 	va, vb := reflect.ValueOf(tx), reflect.ValueOf(ty)
-	err = d.value(planFor(va.Type()), va, vb)
+	err = d.value(jsontype.Of(va.Type()), va, vb)
 	if errors.Is(err, ErrMismatch) && depth > 1 {
 		// The type writes another form than the one that it reads, so its members have no counterpart in raw.
 		for len(d.frames) > depth {

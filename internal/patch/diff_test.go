@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -169,17 +170,17 @@ var _ = Describe("Diff", func() {
 
 		DescribeTable("is refused",
 			func(raw string, want error) { Expect(diff(raw, two, edited)).To(MatchError(want)) },
-			Entry("nothing", ``, patch.ErrSyntax),
+			Entry("nothing", ``, jsontext.ErrSyntax),
 			Entry("another type of document", `[]`, patch.ErrMismatch),
 			Entry("another type of parent", `{"spec":"x"}`, patch.ErrMismatch),
 			Entry("another type of list", `{"spec":{"containers":{}}}`, patch.ErrMismatch),
 			Entry("fewer items", `{"spec":{"containers":[{"name":"a"}]}}`, patch.ErrMismatch),
 			Entry("more items", `{"spec":{"containers":[{},{},{}]}}`, patch.ErrMismatch),
 			Entry("another type of item", `{"spec":{"containers":[{},7]}}`, patch.ErrMismatch),
-			Entry("half a document", `{"spec":{"containers":[{},{}`, patch.ErrSyntax),
-			Entry("a document and a half", `{"spec":{"containers":[{},{}]}}{}`, patch.ErrSyntax),
-			Entry("wrong brackets", `{"spec":{"containers":[{},{]}}}`, patch.ErrSyntax),
-			Entry("no colon", `{"spec" {"containers":[{},{}]}}`, patch.ErrSyntax),
+			Entry("half a document", `{"spec":{"containers":[{},{}`, jsontext.ErrSyntax),
+			Entry("a document and a half", `{"spec":{"containers":[{},{}]}}{}`, jsontext.ErrSyntax),
+			Entry("wrong brackets", `{"spec":{"containers":[{},{]}}}`, jsontext.ErrSyntax),
+			Entry("no colon", `{"spec" {"containers":[{},{}]}}`, jsontext.ErrSyntax),
 			Entry("a member twice", `{"spec":{},"spec":{"containers":[{},{}]}}`, patch.ErrDuplicate),
 			Entry("a member twice in two spellings", `{"sp\u0065c":{},"spec":{"containers":[{},{}]}}`, patch.ErrDuplicate),
 		)

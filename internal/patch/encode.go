@@ -15,54 +15,56 @@ import (
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
-func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
-	switch p = p.on(v); p.shape {
-	case shapeBytes, shapeMap, shapeList, shapePointer, shapeInterface:
+func encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, error) {
+	shape := t.On(v)
+	switch shape {
+	case jsontype.Bytes, jsontype.Map, jsontype.List, jsontype.Pointer, jsontype.Interface:
 		if v.IsNil() {
 			return append(dst, "null"...), nil
 		}
-	case shapeMarshaler, shapeTextMarshaler:
+	case jsontype.JSON, jsontype.Text:
 		if v.Kind() == reflect.Interface && v.IsNil() {
 			return append(dst, "null"...), nil
 		}
 	}
-	switch p.shape {
-	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString, shapeNumber:
-		return appendScalar(dst, p, v)
-	case shapeBytes:
+	switch shape {
+	case jsontype.Bool, jsontype.Int, jsontype.Uint, jsontype.Float, jsontype.String, jsontype.Number:
+		return appendScalar(dst, shape, t.Quoted, v)
+	case jsontype.Bytes:
 		dst = append(dst, '"')
 		dst = base64.StdEncoding.AppendEncode(dst, v.Bytes())
 		return append(dst, '"'), nil
-	case shapeStruct:
-		members, err := d.appendFields(dst, p, v, nil)
+	case jsontype.Struct:
+		members, err := appendFields(dst, t, v, nil)
 		return InBraces(dst, members), err
-	case shapeMap:
-		members, err := d.appendEntries(dst, p, v, nil)
+	case jsontype.Map:
+		members, err := appendEntries(dst, t, v, nil)
 		return InBraces(dst, members), err
-	case shapeList, shapeArray:
+	case jsontype.List, jsontype.Array:
 		var err error
 		dst = append(dst, '[')
 		for i := range v.Len() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = d.encode(dst, p.elem, v.Index(i)); err != nil {
+			if dst, err = encode(dst, t.Elem, v.Index(i)); err != nil {
 				return dst, err
 			}
 		}
 		return append(dst, ']'), nil
-	case shapePointer:
-		return d.encode(dst, p.elem, v.Elem())
-	case shapeInterface:
-		return d.encode(dst, planFor(v.Elem().Type()), v.Elem())
-	case shapeUnstructured:
-		return d.encode(dst, p.elem, v.Field(0))
-	case shapeMarshaler:
+	case jsontype.Pointer:
+		return encode(dst, t.Elem, v.Elem())
+	case jsontype.Interface:
+		return encode(dst, jsontype.Of(v.Elem().Type()), v.Elem())
+	case jsontype.Unstructured:
+		return encode(dst, t.Fields[0].Type, v.Field(0))
+	case jsontype.JSON:
 		return appendMarshaler(dst, v)
-	case shapeTextMarshaler:
+	case jsontype.Text:
 		return appendText(dst, v)
 	}
 	return dst, &json.UnsupportedTypeError{Type: v.Type()}
@@ -75,10 +77,10 @@ type entryOf struct {
 }
 
 // sorted returns the entries of a map, by name.
-func (d *differ) sorted(p *plan, v reflect.Value) ([]entryOf, error) {
+func sorted(t *jsontype.Type, v reflect.Value) ([]entryOf, error) {
 	all := make([]entryOf, 0, v.Len())
 	for it := v.MapRange(); it.Next(); {
-		name, err := p.keys(it.Key())
+		name, err := t.Key(it.Key())
 		if err != nil {
 			return nil, err
 		}
@@ -88,23 +90,23 @@ func (d *differ) sorted(p *plan, v reflect.Value) ([]entryOf, error) {
 	return all, nil
 }
 
-func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
-	if p.quoted && p.shape != shapeString {
+func appendScalar(dst []byte, shape jsontype.Shape, quoted bool, v reflect.Value) ([]byte, error) {
+	if quoted && shape != jsontype.String {
 		dst = append(dst, '"')
 	}
-	switch p.shape {
-	case shapeBool:
+	switch shape {
+	case jsontype.Bool:
 		dst = strconv.AppendBool(dst, v.Bool())
-	case shapeInt:
+	case jsontype.Int:
 		dst = strconv.AppendInt(dst, v.Int(), 10)
-	case shapeUint:
+	case jsontype.Uint:
 		dst = strconv.AppendUint(dst, v.Uint(), 10)
-	case shapeFloat:
+	case jsontype.Float:
 		var err error
 		if dst, err = appendFloat(dst, v.Float(), v.Type().Bits()); err != nil {
 			return dst, err
 		}
-	case shapeNumber:
+	case jsontype.Number:
 		n := v.String()
 		if n == "" {
 			n = "0" // as in encoding/json
@@ -113,13 +115,13 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 			return dst, fmt.Errorf("invalid number literal %q", n)
 		}
 		dst = append(dst, n...)
-	case shapeString:
-		if !p.quoted {
+	case jsontype.String:
+		if !quoted {
 			return jsontext.AppendString(dst, v.String()), nil
 		}
 		return jsontext.AppendString(dst, string(jsontext.AppendString(nil, v.String()))), nil
 	}
-	if p.quoted {
+	if quoted {
 		dst = append(dst, '"')
 	}
 	return dst, nil

@@ -9,27 +9,29 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // same reports, in a few instructions, whether two values are surely equal. False only means that a closer look is
 // needed.
-func same(p *plan, a, b reflect.Value) bool {
-	switch p.shape {
-	case shapeString, shapeNumber:
+func same(t *jsontype.Type, a, b reflect.Value) bool {
+	switch t.Writes {
+	case jsontype.String, jsontype.Number:
 		return a.String() == b.String()
-	case shapeBool:
+	case jsontype.Bool:
 		return a.Bool() == b.Bool()
-	case shapeInt:
+	case jsontype.Int:
 		return a.Int() == b.Int()
-	case shapeUint:
+	case jsontype.Uint:
 		return a.Uint() == b.Uint()
-	case shapeFloat:
+	case jsontype.Float:
 		return a.Float() == b.Float()
-	case shapePointer, shapeMap:
+	case jsontype.Pointer, jsontype.Map:
 		return a.UnsafePointer() == b.UnsafePointer()
-	case shapeList, shapeBytes:
+	case jsontype.List, jsontype.Bytes:
 		return a.UnsafePointer() == b.UnsafePointer() && a.Len() == b.Len()
-	case shapeInterface:
+	case jsontype.Interface:
 		return a.IsNil() && b.IsNil()
 	}
 	return false
@@ -38,67 +40,67 @@ func same(p *plan, a, b reflect.Value) bool {
 var envVarType = reflect.TypeFor[corev1.EnvVar]()
 
 // equal reports whether two values marshal to the same JSON.
-func (d *differ) equal(p *plan, a, b reflect.Value) bool {
-	if same(p, a, b) {
+func equal(t *jsontype.Type, a, b reflect.Value) bool {
+	if same(t, a, b) {
 		return true
 	}
-	switch p = p.on(b); p.shape {
-	case shapeStruct:
-		if p.typ == envVarType && sameEnvVar(a, b) {
+	switch t.On(b) {
+	case jsontype.Struct:
+		if t.Go == envVarType && sameEnvVar(a, b) {
 			return true
 		}
 		var bufA, bufB [3]reflect.Value
-		partsA, partsB := p.parts(bufA[:0], a), p.parts(bufB[:0], b)
-		for i := range p.fields {
-			if f := &p.fields[i]; !d.equalField(f, f.from(partsA), f.from(partsB)) {
+		partsA, partsB := t.Parts(bufA[:0], a), t.Parts(bufB[:0], b)
+		for i := range t.Fields {
+			if f := &t.Fields[i]; !equalField(f, f.From(partsA), f.From(partsB)) {
 				return false
 			}
 		}
 		return true
-	case shapePointer:
-		return !a.IsNil() && !b.IsNil() && d.equal(p.elem, a.Elem(), b.Elem())
-	case shapeList:
+	case jsontype.Pointer:
+		return !a.IsNil() && !b.IsNil() && equal(t.Elem, a.Elem(), b.Elem())
+	case jsontype.List:
 		if a.IsNil() != b.IsNil() || a.Len() != b.Len() {
 			return false
 		}
 		fallthrough
-	case shapeArray:
+	case jsontype.Array:
 		for i := range a.Len() {
-			if !d.equal(p.elem, a.Index(i), b.Index(i)) {
+			if !equal(t.Elem, a.Index(i), b.Index(i)) {
 				return false
 			}
 		}
 		return true
-	case shapeBytes:
+	case jsontype.Bytes:
 		return a.IsNil() == b.IsNil() && bytes.Equal(a.Bytes(), b.Bytes())
-	case shapeMap:
-		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && d.equalMaps(p, a, b)
-	case shapeInterface:
-		return !a.IsNil() && !b.IsNil() && d.equalDynamic(a, b)
-	case shapeMarshaler, shapeTextMarshaler:
-		return sameInMemory(a, b) || d.equalText(p, p, a, b)
-	case shapeUnstructured:
-		return d.equal(p.elem, a.Field(0), b.Field(0))
+	case jsontype.Map:
+		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && equalMaps(t, a, b)
+	case jsontype.Interface:
+		return !a.IsNil() && !b.IsNil() && equalDynamic(a, b)
+	case jsontype.JSON, jsontype.Text:
+		return sameInMemory(a, b) || equalText(t, t, a, b)
+	case jsontype.Unstructured:
+		return equal(t.Fields[0].Type, a.Field(0), b.Field(0))
 	}
 	return false
 }
 
-func (d *differ) equalField(f *field, a, b reflect.Value) bool {
+func equalField(f *jsontype.Field, a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() {
-		return f.omitted(a) && f.omitted(b)
+		return f.IsOmitted(a) && f.IsOmitted(b)
 	}
-	if same(f.plan, a, b) {
+	if same(f.Type, a, b) {
 		return true
 	}
-	if f.plan.shape != shapeStruct && (f.omitEmpty || f.omitZero) {
-		if oa, ob := f.omitted(a), f.omitted(b); oa || ob {
+	if f.Type.Writes != jsontype.Struct && (f.OmitEmpty || f.OmitZero != nil) {
+		if oa, ob := f.IsOmitted(a), f.IsOmitted(b); oa || ob {
 			return oa && ob
 		}
 	}
-	return d.equal(f.plan, a, b)
+	return equal(f.Type, a, b)
 }
 
-func (d *differ) equalMaps(p *plan, a, b reflect.Value) bool {
+func equalMaps(t *jsontype.Type, a, b reflect.Value) bool {
 	if x, y, ok := mapsOf[map[string]string](a, b); ok {
 		return maps.Equal(x, y)
 	}
@@ -107,7 +109,7 @@ func (d *differ) equalMaps(p *plan, a, b reflect.Value) bool {
 	}
 	for it := a.MapRange(); it.Next(); {
 		w := b.MapIndex(it.Key())
-		if !w.IsValid() || !d.equal(p.elem, it.Value(), w) {
+		if !w.IsValid() || !equal(t.Elem, it.Value(), w) {
 			return false
 		}
 	}
@@ -128,20 +130,20 @@ func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
 }
 
 // equalDynamic compares the values in two interfaces.
-func (d *differ) equalDynamic(a, b reflect.Value) bool {
+func equalDynamic(a, b reflect.Value) bool {
 	a, b = a.Elem(), b.Elem()
 	if a.Type() == b.Type() {
-		return d.equal(planFor(a.Type()), a, b)
+		return equal(jsontype.Of(a.Type()), a, b)
 	}
 	// Only the JSON counts for int and int64, or []any and []string.
-	return d.equalText(planFor(a.Type()), planFor(b.Type()), a, b)
+	return equalText(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
 }
 
 // equalText compares the JSON of two values. A value that cannot be marshalled is equal to
 // nothing, so that the walk reaches it and reports the error.
-func (d *differ) equalText(pa, pb *plan, a, b reflect.Value) bool {
-	x, errA := d.encode(nil, pa, a)
-	y, errB := d.encode(nil, pb, b)
+func equalText(ta, tb *jsontype.Type, a, b reflect.Value) bool {
+	x, errA := encode(nil, ta, a)
+	y, errB := encode(nil, tb, b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)
 }
 

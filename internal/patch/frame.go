@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"sync"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // A frame is one step of the path from the root to the walk's current position: a member or a list item.
@@ -19,7 +21,7 @@ type frame struct {
 	from int // the item's index in raw
 	to   int // the item's index once all earlier operations are applied
 
-	plan  *plan
+	typ   *jsontype.Type
 	after reflect.Value
 
 	node    jsontext.Node
@@ -37,17 +39,34 @@ type differ struct {
 	doc     jsontext.Index
 	opened  bool
 	frames  []frame
-	stack   [12]frame       // initial memory of frames; objects are rarely deeper
 	entries []jsontext.Part // of all listed frames, in the order of the frames
 	ops     []operation
 	buf     []byte // values and paths of operations, back to back
 	scratch []byte
 }
 
+// differs holds differs whose memory can be used again.
+var differs = sync.Pool{New: func() any { return new(differ) }}
+
+// maxPooled bounds the entries, the operations and the bytes that a differ can return to the pool.
+const maxPooled = 1 << 12
+
+// release returns a differ to the pool, without references to the objects.
+func (d *differ) release() {
+	d.doc.Close()
+	if max(cap(d.frames), cap(d.entries), cap(d.ops), cap(d.buf)/64) > maxPooled {
+		return
+	}
+	clear(d.frames[:cap(d.frames)])
+	clear(d.entries[:cap(d.entries)])
+	*d = differ{frames: d.frames[:0], entries: d.entries[:0], ops: d.ops[:0], buf: d.buf[:0], scratch: d.scratch[:0]}
+	differs.Put(d)
+}
+
 func (d *differ) top() *frame { return &d.frames[len(d.frames)-1] }
 
-func (d *differ) push(name string, p *plan, after reflect.Value) {
-	d.frames = append(d.frames, frame{name: name, plan: p, after: after})
+func (d *differ) push(name string, t *jsontype.Type, after reflect.Value) {
+	d.frames = append(d.frames, frame{name: name, typ: t, after: after})
 }
 
 func (d *differ) pop() {
@@ -66,8 +85,6 @@ func (d *differ) locate() (int, error) {
 			return 0, err
 		}
 		d.doc, d.opened = doc, true
-		d.buf = make([]byte, 0, 512)
-		d.entries = make([]jsontext.Part, 0, 32)
 		d.frames[0].node = root
 		if d.frames[0].node.Kind != '{' {
 			return 0, fmt.Errorf("%w: raw is no JSON object", ErrMismatch)
@@ -178,7 +195,7 @@ func (d *differ) put() error {
 		op = "replace"
 	}
 	start := len(d.buf)
-	if d.buf, err = d.encode(d.buf, f.plan, f.after); err != nil {
+	if d.buf, err = encode(d.buf, f.typ, f.after); err != nil {
 		return fmt.Errorf("%q cannot be written as JSON: %w", d.pointer(at), err)
 	}
 	d.emit(op, at, itself, start)

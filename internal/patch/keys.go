@@ -3,56 +3,56 @@ package patch
 // This file pairs the items of a list by the members that identify them.
 
 import (
+	"cmp"
 	"reflect"
-	"slices"
-	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // A keyer identifies the items of a list by one of their members.
 type keyer struct {
 	name    string
-	field   *field // of the item's struct; nil if items are trees, or the struct has no such field
-	second  *field // belongs to the key, too; nil for none
-	guessed bool   // the type of the list does not name it, so only a text is a key
+	field   *jsontype.Field // of the item's struct; nil if items are trees, or the struct has no such field
+	second  *jsontype.Field // belongs to the key, too; nil for none
+	guessed bool            // the type of the list does not name it, so only a text is a key
 }
 
 // seconds are the members that belong to a key of Kubernetes' own types, beside the one that a struct tag can name.
 var seconds = []string{"protocol", "whenUnsatisfiable"}
 
-// in completes a keyer for items of a type.
-func (k *keyer) in(item *plan) *keyer {
-	item = item.behindPointers()
-	k.field = item.member(k.name)
-	for _, name := range seconds {
-		if f := item.member(name); f != nil && !k.guessed {
-			k.second = f
+// keysOf appends what can identify the items of a list: its merge key, or, as for most custom resources, whose types name
+// none, the members name, key and id.
+func keysOf(keys []keyer, item *jsontype.Type, mergeKey string) []keyer {
+	for item.Kind == jsontype.Pointer {
+		item = item.Elem
+	}
+	field := func(name string) *jsontype.Field {
+		if item.Writes != jsontype.Struct {
+			return nil
+		}
+		return item.Field([]byte(name))
+	}
+	if mergeKey != "" {
+		k := keyer{name: mergeKey, field: field(mergeKey)}
+		for _, name := range seconds {
+			k.second = cmp.Or(field(name), k.second)
+		}
+		return append(keys, k)
+	}
+	for _, name := range []string{"name", "key", "id"} {
+		k := keyer{name: name, field: field(name), guessed: true}
+		if k.field != nil || item.Writes == jsontype.Interface || item.Writes == jsontype.Map {
+			keys = append(keys, k)
 		}
 	}
-	return k
-}
-
-// behindPointers returns the plan of the values that pointers lead to.
-func (p *plan) behindPointers() *plan {
-	for p.shape == shapePointer {
-		p = p.elem
-	}
-	return p
-}
-
-// member returns the field of a struct that has this name in JSON, or nil.
-func (p *plan) member(name string) *field {
-	i, ok := slices.BinarySearchFunc(p.fields, name, func(f field, name string) int { return strings.Compare(f.name, name) })
-	if !ok {
-		return nil
-	}
-	return &p.fields[i]
+	return keys
 }
 
 // memberOf returns the member of an item that holds its key. It is invalid if the item has none, or a zero one.
 func memberOf(k *keyer, v reflect.Value) reflect.Value {
 	switch v = behindPointers(v); {
 	case k.field != nil && v.Kind() == reflect.Struct:
-		v = behindPointers(k.field.get(v))
+		v = behindPointers(k.field.Get(v))
 	case v.Kind() == reflect.Map && v.Type().Key().Kind() == reflect.String:
 		v = behindPointers(v.MapIndex(reflect.ValueOf(k.name).Convert(v.Type().Key())))
 	default:
@@ -73,44 +73,31 @@ func behindPointers(v reflect.Value) reflect.Value {
 }
 
 // keyOf returns an item's key. A key that is missing or zero identifies no item, so such an item has none.
-func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
+func keyOf(k *keyer, v reflect.Value) (string, bool) {
 	key := memberOf(k, v)
 	if !key.IsValid() || k.guessed && key.Kind() != reflect.String {
 		return "", false
 	}
 	text := key.String()
 	if key.Kind() != reflect.String {
-		encoded, err := d.encode(nil, planFor(key.Type()), key)
+		encoded, err := encode(nil, jsontype.Of(key.Type()), key)
 		if text = string(encoded); err != nil {
 			return "", false
 		}
 	}
 	if k.second != nil {
-		text += " " + behindPointers(k.second.get(behindPointers(v))).String()
+		text += " " + behindPointers(k.second.Get(behindPointers(v))).String()
 	}
 	return text, true
 }
 
-// namesIn returns the members that can identify the items of a list whose type names no key: name, key and id. The
-// types of most custom resources name none.
-func namesIn(item *plan) []*keyer {
-	var names []*keyer
-	for _, name := range []string{"name", "key", "id"} {
-		k := (&keyer{name: name, guessed: true}).in(item)
-		if shape := item.behindPointers().shape; k.field != nil || shape == shapeInterface || shape == shapeMap {
-			names = append(names, k)
-		}
-	}
-	return names
-}
-
 // alignKeys pairs the items whose key occurs once before and once after.
-func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) {
+func alignKeys(s *stretch, k *keyer, p *pairing) {
 	const several = -1
 	find := func(n int, item func(int) reflect.Value, counterparts []int) map[string]int {
 		found := make(map[string]int, n)
 		for i := range n {
-			key, ok := d.keyOf(k, item(i))
+			key, ok := keyOf(k, item(i))
 			if !ok {
 				continue
 			}
@@ -134,11 +121,12 @@ func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) {
 
 // mayBecome reports whether two items may be paired by their position. Items with different keys are different items,
 // unless nothing else differs: then the item has been renamed. Of several keys, one that is equal is enough.
-func (d *differ) mayBecome(s *stretch, i, j int, keys []*keyer) bool {
+func mayBecome(s *stretch, i, j int, keys []keyer) bool {
 	var other *keyer
-	for _, k := range keys {
-		was, hadKey := d.keyOf(k, s.before(i))
-		is, hasKey := d.keyOf(k, s.after(j))
+	for n := range keys {
+		k := &keys[n]
+		was, hadKey := keyOf(k, s.before(i))
+		is, hasKey := keyOf(k, s.after(j))
 		switch {
 		case !hadKey || !hasKey:
 		case was == is:
@@ -147,33 +135,33 @@ func (d *differ) mayBecome(s *stretch, i, j int, keys []*keyer) bool {
 			other = k
 		}
 	}
-	return other == nil || d.equalBut(s.before(i), s.after(j), other)
+	return other == nil || equalBut(s.before(i), s.after(j), other)
 }
 
 // equalBut reports whether two items are equal in all members but the key.
-func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
+func equalBut(a, b reflect.Value, k *keyer) bool {
 	a, b = behindPointers(a), behindPointers(b)
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
 		return false
 	}
-	switch p := planFor(a.Type()).on(b); p.shape {
-	case shapeStruct:
-		for i := range p.fields {
-			f := &p.fields[i]
-			ofKey := f.name == k.name || k.second != nil && f.name == k.second.name
-			if !ofKey && !d.equalField(f, f.get(a), f.get(b)) {
+	switch t := jsontype.Of(a.Type()); t.On(b) {
+	case jsontype.Struct:
+		for i := range t.Fields {
+			f := &t.Fields[i]
+			ofKey := f.Name == k.name || k.second != nil && f.Name == k.second.Name
+			if !ofKey && !equalField(f, f.Get(a), f.Get(b)) {
 				return false
 			}
 		}
 		return true
-	case shapeMap:
+	case jsontype.Map:
 		key := reflect.ValueOf(k.name).Convert(a.Type().Key())
 		for it := a.MapRange(); it.Next(); {
 			w := b.MapIndex(it.Key())
 			if it.Key().Equal(key) {
 				continue
 			}
-			if !w.IsValid() || !d.equal(p.elem, it.Value(), w) {
+			if !w.IsValid() || !equal(t.Elem, it.Value(), w) {
 				return false
 			}
 		}

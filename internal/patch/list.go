@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // These bounds decide when a list is replaced rather than rearranged. Measured with the library that the API server
@@ -25,10 +26,10 @@ const (
 )
 
 // items emits the operations that turn one list into another.
-func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
+func (d *differ) items(t *jsontype.Type, mergeKey string, a, b reflect.Value) error {
 	m, n := a.Len(), b.Len()
 	head, tail := 0, 0
-	for head < m && head < n && d.equal(p.elem, a.Index(head), b.Index(head)) {
+	for head < m && head < n && equal(t.Elem, a.Index(head), b.Index(head)) {
 		head++
 	}
 	if head == m && head == n {
@@ -54,10 +55,10 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	if have := d.top().high - d.top().low; have != m {
 		return d.mismatch(top, strconv.Itoa(have)+" items and the decoded list "+strconv.Itoa(m))
 	}
-	for tail < m-head && tail < n-head && d.equal(p.elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
+	for tail < m-head && tail < n-head && equal(t.Elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
 		tail++
 	}
-	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
+	s := &stretch{list: t, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
 	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
 		for j := range s.n { // the most frequent change
 			if err := d.add(s, -1, j, tail); err != nil {
@@ -67,7 +68,7 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		return nil
 	}
 	first, start := len(d.ops), len(d.buf)
-	pairs := d.align(s, k)
+	pairs := align(s, mergeKey)
 	if err := d.rearrange(s, &pairs, tail); err != nil {
 		return err
 	}
@@ -75,8 +76,8 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		if i < 0 {
 			continue
 		}
-		d.frames = append(d.frames, frame{item: true, from: head + i, to: head + j, plan: p.elem, after: s.after(j)})
-		if err := d.value(p.elem, s.before(i), s.after(j)); err != nil {
+		d.frames = append(d.frames, frame{item: true, from: head + i, to: head + j, typ: t.Elem, after: s.after(j)})
+		if err := d.value(t.Elem, s.before(i), s.after(j)); err != nil {
 			return err
 		}
 		d.pop()
@@ -223,7 +224,7 @@ func (d *differ) rewrite(s *stretch, p *pairing) error {
 func (d *differ) appendItem(s *stretch, i, j int) error {
 	var err error
 	if i < 0 && j >= 0 {
-		if d.buf, err = d.encode(d.buf, s.list.elem, s.after(j)); err != nil {
+		if d.buf, err = encode(d.buf, s.list.Elem, s.after(j)); err != nil {
 			return fmt.Errorf("an item of %q cannot be written as JSON: %w", d.pointer(len(d.frames)-1), err)
 		}
 		return nil

@@ -8,15 +8,12 @@ import (
 	"slices"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // AppendMembers appends the members of an object as encoding/json writes them, sorted by name where the type is a
 // struct or a tree. A comma precedes each of them. The members in except are left out.
 func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
-	return new(differ).appendMembers(dst, obj, except)
-}
-
-func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, error) {
 	v := reflect.ValueOf(obj)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
@@ -24,37 +21,37 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 	if !v.IsValid() || v.Kind() == reflect.Pointer {
 		return dst, fmt.Errorf("a nil %T has no members", obj)
 	}
-	p := planFor(v.Type()).on(v)
-	if p.shape == shapeMap && !v.IsNil() {
-		return d.appendEntries(dst, p, v, except)
+	t := jsontype.Of(v.Type())
+	switch shape := t.On(v); {
+	case shape == jsontype.Struct:
+		return appendFields(dst, t, v, except)
+	case shape == jsontype.Map && !v.IsNil():
+		return appendEntries(dst, t, v, except)
 	}
-	if p.shape != shapeStruct {
-		text, err := d.encode(nil, p, v)
-		if err != nil {
-			return dst, err
-		}
-		return appendMembers(dst, text, except)
+	text, err := encode(nil, t, v)
+	if err != nil {
+		return dst, err
 	}
-	return d.appendFields(dst, p, v, except)
+	return appendMembers(dst, text, except)
 }
 
 // appendFields appends the members of a struct.
-func (d *differ) appendFields(dst []byte, p *plan, v reflect.Value, except []string) ([]byte, error) {
+func appendFields(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
 	var buf [3]reflect.Value
-	parts := p.parts(buf[:0], v)
-	for i := range p.fields {
-		f := &p.fields[i]
-		fv := f.from(parts)
-		if len(except) > 0 && slices.Contains(except, f.name) {
+	parts := t.Parts(buf[:0], v)
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		fv := f.From(parts)
+		if len(except) > 0 && slices.Contains(except, f.Name) {
 			continue
 		}
-		if f.omitted(fv) {
+		if f.IsOmitted(fv) {
 			continue
 		}
 		var err error
-		dst = append(append(dst, ','), f.quoted...)
-		if dst, err = d.encode(dst, f.plan, fv); err != nil {
-			return dst, fmt.Errorf("%s: %w", f.name, err)
+		dst = append(append(dst, ','), f.Lead...)
+		if dst, err = encode(dst, f.Type, fv); err != nil {
+			return dst, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 	return dst, nil
@@ -70,8 +67,8 @@ func InBraces(dst, members []byte) []byte {
 }
 
 // appendEntries appends the members of a map.
-func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []string) ([]byte, error) {
-	all, err := d.sorted(p, v)
+func appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
+	all, err := sorted(t, v)
 	if err != nil {
 		return dst, err
 	}
@@ -80,7 +77,7 @@ func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []st
 			continue
 		}
 		dst = append(jsontext.AppendString(append(dst, ','), e.name), ':')
-		if dst, err = d.encode(dst, p.elem, e.value); err != nil {
+		if dst, err = encode(dst, t.Elem, e.value); err != nil {
 			return dst, fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
@@ -91,7 +88,7 @@ func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []st
 func appendMembers(dst, text []byte, except []string) ([]byte, error) {
 	t := jsontext.TreeOf(text)
 	if !t.IsObject() {
-		return dst, fmt.Errorf("it is written as JSON that is no object: %w", ErrSyntax)
+		return dst, fmt.Errorf("it is written as JSON that is no object: %w", jsontext.ErrSyntax)
 	}
 	for _, m := range t.Items {
 		if !slices.Contains(except, m.Name) {

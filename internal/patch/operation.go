@@ -26,9 +26,6 @@ const (
 
 // emit adds an operation on a frame, or on an item below it. The operation's value is in the buffer from start on.
 func (d *differ) emit(kind string, at, index, start int) {
-	if d.ops == nil {
-		d.ops = make([]operation, 0, 16)
-	}
 	path := len(d.buf)
 	d.buf = d.appendPointer(d.buf, at)
 	switch index {

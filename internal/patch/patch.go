@@ -8,8 +8,6 @@
 // The files, in the order in which a call passes through them:
 //
 //	patch.go     Diff and its errors
-//	plan.go      the treatment of a Go type by encoding/json, worked out once per type
-//	fields.go    the same for the fields of a struct
 //	diff.go      the walk through both trees
 //	frame.go     the position of the walk in the JSON, and the operations emitted there
 //	list.go      operations on a list whose items are paired
@@ -26,13 +24,15 @@ package patch
 // This file holds Diff and its errors.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // ErrMismatch is returned (wrapped, with the place) if the object cannot have been decoded from the raw JSON.
@@ -43,9 +43,6 @@ var ErrMismatch = errors.New("raw JSON and decoded object disagree")
 // ErrDuplicate is returned (wrapped, with the place) if an object that a patch would have to enter holds one member
 // twice. JSON readers disagree on the meaning of that, so no patch is right for all of them.
 var ErrDuplicate = errors.New("raw JSON holds a member twice")
-
-// ErrSyntax is returned (wrapped, with the place) if the raw JSON is not JSON.
-var ErrSyntax = jsontext.ErrSyntax
 
 // Diff returns the RFC 6902 operations that make the handler's changes to raw; nil if there are none.
 //
@@ -83,13 +80,15 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		}
 		a, b = a.Elem(), b.Elem()
 	}
-	d := &differ{raw: raw}
-	p := planFor(a.Type())
-	d.frames = append(d.stack[:0], frame{plan: p, after: b, known: true})
-	err := d.value(p, a, b)
-	d.doc.Close() // the operations hold their own bytes
+	d := differs.Get().(*differ)
+	d.raw = raw
+	t := jsontype.Of(a.Type())
+	d.frames = append(d.frames, frame{typ: t, after: b, known: true})
+	err := d.value(t, a, b)
+	p := Patch{slices.Clone(d.ops), bytes.Clone(d.buf)}
+	d.release()
 	if err != nil {
 		return Patch{}, err
 	}
-	return Patch{d.ops, d.buf}, nil
+	return p, nil
 }

@@ -1,35 +1,14 @@
 package decode
 
-// This file holds the specs of the members that a type knows.
+// This file holds the specs of texts whose members a type knows.
 
 import (
 	"encoding/json"
-	"reflect"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 )
-
-var _ = Describe("Known", func() {
-	pod := KnownTo(reflect.TypeFor[*corev1.Pod]())
-
-	It("knows everything as a tree", func() {
-		_, known := Known{}.Member("x")
-		Expect(known).To(BeTrue())
-		Expect(Known{}.Item()).To(Equal(Known{}))
-	})
-
-	It("leads from members to items", func() {
-		spec, known := pod.Member("spec")
-		Expect(known).To(BeTrue())
-		containers, _ := spec.Member("containers")
-		_, known = containers.Item().Member("image")
-		Expect(known).To(BeTrue())
-		_, known = containers.Item().Member("picture")
-		Expect(known).To(BeFalse())
-	})
-})
 
 var _ = Describe("Whole", func() {
 	DescribeTable("finds members that a type does not know",
