@@ -209,7 +209,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 		c.Versions = func() (all []diagnose.VersionInfo) {
 			state := p.controller.State()
 			for _, v := range state.Versions.InOrder() {
-				if r := state.Versions[v]; !r.Gone {
+				if r := state.Versions[v]; !r.Removed {
 					all = append(all, diagnose.VersionInfo{
 						Version: v, Ours: v == state.Desired.Version, Registered: v == state.First, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
 					})

@@ -36,14 +36,14 @@ func (Fixed) leaf() *x509.Certificate                                       { re
 
 func (f Fixed) need(context.Context, Observation) ([]byte, error) { return f, nil }
 
-func (f Fixed) look(_ context.Context, _ *Controller, o Observation) (Trust, error) {
-	t := Trust{Want: f}
+func (f Fixed) look(_ context.Context, _ *Controller, o Observation) (Plan, error) {
+	plan := Plan{Want: f}
 	for _, l := range o.Live {
 		if !ca.EqualBundles(l.Bundle, f) {
-			t.Lacks = "the caBundle of " + l.Name + " is another one"
+			plan.Missing = "the caBundle of " + l.Name + " is another one"
 		}
 	}
-	return t, nil
+	return plan, nil
 }
 
 // Hesitate is Controller.hesitate.

@@ -77,34 +77,34 @@ func (f *Issued) verifyRecorded() error {
 
 func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { return f.Need(ctx) }
 
-func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trust, err error) {
+func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan Plan, err error) {
 	now := f.Now()
 	if f.Leaf() != nil {
-		t.Again = f.takeOver(o.Live, o.Unseen, now)
+		plan.RequeueAt = f.takeOver(o.Live, o.Unseen, now)
 	}
-	_, _, t.Waiting = f.Current()
-	if t.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
-		return t, err
+	_, _, plan.Waiting = f.Current()
+	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
+		return plan, err
 	}
 	if !c.Once {
 		var until time.Time
-		t.Tolerated, until = f.foreign.Tolerate(o.Live, t.Want, now,
+		plan.Tolerated, until = f.foreign.Tolerate(o.Live, plan.Want, now,
 			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
-		t.Again = rollout.Soonest(t.Again, until)
+		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, until)
 	}
 	for _, l := range o.Live {
-		if !ca.Contains(l.Bundle, t.Want) {
-			t.Lacks = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", l.Name)
-			t.Keep = func(live []byte) []byte { return live }
-			return t, nil
+		if !ca.Contains(l.Bundle, plan.Want) {
+			plan.Missing = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", l.Name)
+			plan.Retain = func(live []byte) []byte { return live }
+			return plan, nil
 		}
 	}
 	for _, l := range o.Live {
-		if !ca.Contains(ca.Bundle(t.Want, t.Tolerated), l.Bundle) {
-			t.Excess = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", l.Name)
+		if !ca.Contains(ca.Bundle(plan.Want, plan.Tolerated), l.Bundle) {
+			plan.Surplus = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", l.Name)
 		}
 	}
-	return t, nil
+	return plan, nil
 }
 
 // takeOver serves the next certificate if the API server trusts it, or returns when to check again. If the

@@ -31,8 +31,8 @@ const (
 	// have switched by then.
 	distrustRetain = 5 * time.Second
 
-	// siblingPatience is how long a CA stays trusted that a replica may have made while the Secret was lost.
-	siblingPatience = 2 * time.Minute
+	// siblingGracePeriod is how long a CA stays trusted that a replica may have made while the Secret was lost.
+	siblingGracePeriod = 2 * time.Minute
 
 	// prunedKept bounds the number of pruned CAs that are remembered.
 	prunedKept = 64
@@ -192,10 +192,10 @@ func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, e
 	return state, err
 }
 
-func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, error) {
+func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, error) {
 	state, err := k.read(ctx, o)
 	if err != nil {
-		return Trust{}, err
+		return Plan{}, err
 	}
 	k.ordered = k.ordered && state.Phase != ca.Steady
 	live, unseen := o.Live, o.Unseen
@@ -204,17 +204,17 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	}
 	now := k.Now()
 	if err := k.adoptIfTrusted(state, live, now); err != nil {
-		return Trust{}, err
+		return Plan{}, err
 	}
 	s := k.rotationState(state, live, unseen, c.Once, now)
 	step := ca.NextStep(s)
-	t := Trust{
-		Want: s.Bundle, Tolerated: s.Tolerated, Again: step.At,
+	plan := Plan{
+		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: step.At,
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        &ownStatus{state: state, inSync: step.Action != ca.Publish},
 	}
-	_, lacks := s.Lacks()
-	t.Keep = func(live []byte) []byte {
+	_, lacks := s.Missing()
+	plan.Retain = func(live []byte) []byte {
 		if lacks && !c.wasReady {
 			return live // a process that has just started knows nothing about other replicas
 		}
@@ -226,16 +226,16 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	switch step.Action {
 	case ca.Publish:
 		if lacks {
-			t.Lacks = step.Reason
+			plan.Missing = step.Reason
 		} else {
-			t.Excess = step.Reason
+			plan.Surplus = step.Reason
 		}
 	case ca.Wait:
-		k.record(c, &t, state, o)
+		k.record(c, &plan, state, o)
 	default:
-		k.advance(c, &t, state, step)
+		k.advance(c, &plan, state, step)
 	}
-	return t, nil
+	return plan, nil
 }
 
 func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.RotationState {
@@ -251,7 +251,7 @@ func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, uns
 	}
 	k.remember(webhookconf.HashesOf(s.Bundle))
 	if !once { // a short-lived process has no history; see webhookconf.Found.Outgrow
-		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
+		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.gracePeriod, k.isSibling)
 	}
 	return s
 }
@@ -267,13 +267,13 @@ func (k *OwnCA) remember(held []string) {
 	k.held = held
 }
 
-// patience returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
-func (k *OwnCA) patience(certificate *x509.Certificate) time.Duration {
+// gracePeriod returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
+func (k *OwnCA) gracePeriod(certificate *x509.Certificate) time.Duration {
 	switch {
 	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
 		return 0
 	case k.isSibling(certificate):
-		return min(siblingPatience, k.Retain) // by then each live replica has published the CA of its certificate
+		return min(siblingGracePeriod, k.Retain) // by then each live replica has published the CA of its certificate
 	}
 	return k.Retain // it belongs to a replica with another source of certificates
 }
@@ -284,16 +284,16 @@ func (k *OwnCA) isSibling(certificate *x509.Certificate) bool {
 }
 
 // advance schedules the next step of a rotation.
-func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, step ca.Step) {
+func (k *OwnCA) advance(c *Controller, plan *Plan, state *certsecret.State, step ca.Step) {
 	write := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
 	}[step.Action]
 	if !k.SetUp && !k.ordered {
-		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
+		plan.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
 		return
 	}
-	t.Reason = string(step.Action)
-	t.Do = func(ctx context.Context) error {
+	plan.Reason = string(step.Action)
+	plan.Apply = func(ctx context.Context) error {
 		if step.Action == ca.Activate {
 			if err := k.confirm(ctx, c, state); err != nil {
 				return err
@@ -328,7 +328,7 @@ func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.St
 
 // record corrects the registered bundle in the Secret. Serving halves that have no right to read configurations rely on
 // it.
-func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Observation) {
+func (k *OwnCA) record(c *Controller, plan *Plan, state *certsecret.State, o Observation) {
 	if !c.Registers || !k.SetUp || len(o.Live) == 0 {
 		return
 	}
@@ -339,8 +339,8 @@ func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Obser
 	if len(ca.SplitBundle(bundle)) == 0 || ca.EqualBundles(state.RegisteredBundle, bundle) {
 		return
 	}
-	t.Reason = "record"
-	t.Do = func(ctx context.Context) error {
+	plan.Reason = "record"
+	plan.Apply = func(ctx context.Context) error {
 		err := k.Store.RecordRegistered(ctx, bundle)
 		if apierrors.IsForbidden(err) || errors.Is(err, certsecret.ErrImmutable) || errors.Is(err, certsecret.ErrNewerFormat) {
 			return nil // the record helps other processes; nothing here depends on it

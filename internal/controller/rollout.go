@@ -75,10 +75,10 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	}
 	c.unknown.Store(false)
 	now, found := c.Now(), rollout.Read(lease.GetAnnotations())
-	c.seen = rollout.Sight(c.seen, found, now, c.API.SilentUntil())
+	c.seen = rollout.Observe(c.seen, found, now, c.API.SilentUntil())
 	c.versions = found
 	standing := webhookconf.Standing(o.found())
-	if first = found.First(standing); !c.Lives || c.removing.Load() || c.left.Load() {
+	if first = found.First(standing); !c.Serving || c.removing.Load() || c.stopping.Load() {
 		return first, again, false, nil
 	}
 	d := rollout.Decide(rollout.Input{Version: version, Record: c.record(o), Found: found, Standing: standing, Seen: c.seen, Now: now})
@@ -90,7 +90,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 		}
 		c.Report.newcomer(c.Log, other)
 	}
-	again = rollout.Soonest(again, d.Again)
+	again = rollout.Soonest(again, d.RequeueAt)
 	c.forget("versions", d.Next == nil)
 	if d.Next == nil {
 		return first, again, false, nil
@@ -144,7 +144,7 @@ func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
 // version contradict the record. If there are none, the next version waits only briefly, and after the last replica not
 // at all.
 func (c *Controller) Leave(ctx context.Context, last bool) error {
-	c.left.Store(true)
+	c.stopping.Store(true)
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 }
 
 func (c *Controller) announce(ctx context.Context, last bool) error {
-	if !c.Lives || c.Leases == nil || c.unknown.Load() {
+	if !c.Serving || c.Leases == nil || c.unknown.Load() {
 		return nil
 	}
 	version := c.registration.Version

@@ -29,12 +29,12 @@ import (
 )
 
 func once(c *controller.Config) {
-	c.Once, c.Lives = true, false
+	c.Once, c.Serving = true, false
 	direct(c)
 }
 
 func onlyTrust(c *controller.Config) {
-	c.OnlyTrust, c.Lives, c.Leases = true, false, nil
+	c.OnlyTrust, c.Serving, c.Leases = true, false, nil
 	direct(c)
 }
 
@@ -460,7 +460,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 		answers := func(number int64) {
 			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
 				found := rollout.Read(lease.GetAnnotations())
-				found["two"] = rollout.Record{Came: 2, Target: theirs, Asked: 1, Answered: number}
+				found["two"] = rollout.Record{Ordinal: 2, Target: theirs, Probed: 1, Answered: number}
 				lease.SetAnnotations(found.Write(lease.GetAnnotations()))
 			})
 		}

@@ -65,7 +65,7 @@ func (s *solo) config(changes ...func(*controller.Config)) controller.Config {
 			Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Retain: time.Hour, Log: logr.Discard(), Now: p.now,
 		},
 		Registration: program,
-		Registers:    true, Lives: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
+		Registers:    true, Serving: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
 	}
 	for _, change := range changes {
 		change(&c)
