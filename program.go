@@ -129,7 +129,7 @@ func (p *program) newController(steps resolved, r webhookconf.Registration, chan
 	p.resolved.Store(&steps)
 	config := controller.Config{
 		Cache: p.cache, Configurations: p.configurations,
-		Leases: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
+		Lease:        &rollout.Lease{Client: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, Name: o.versionsName()},
 		Certificates: p.certificates, Registration: r,
 		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api,
 	}

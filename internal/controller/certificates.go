@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
 // Certificates provides this process's serving certificate and the CAs that verify it. GetCertificate and Verify are safe
@@ -26,6 +28,8 @@ type Certificates interface {
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Verify reports why an API server that trusts this caBundle rejects the served certificate.
 	Verify(bundle []byte) error
+	// Certificate returns the served certificate, or nil if there is none yet.
+	Certificate() *x509.Certificate
 
 	look(ctx context.Context, c *Controller, o Observation) (Plan, error)
 	// need rereads the CAs that every caBundle must hold. It is called after the configurations have been read.
@@ -34,7 +38,6 @@ type Certificates interface {
 	verifyRecorded() error
 	// othersTrusted reports whether API servers with this caBundle trust the certificates of other replicas.
 	othersTrusted(bundle []byte, now time.Time) bool
-	leaf() *x509.Certificate
 }
 
 // Plan holds the actions that the certificates require of the control loop.
@@ -49,8 +52,8 @@ type Plan struct {
 
 	Apply     func(context.Context) error // the next step of a rotation, or a correction of the Secret; nil for none
 	Reason    string
-	Blocked   string    // the action that this process has no right to take, and the remedy
-	RequeueAt time.Time // when to look again
-	Waiting   error     // why no newer certificate is served
-	own       *ownStatus
+	Blocked   string            // the action that this process has no right to take, and the remedy
+	RequeueAt time.Time         // when to look again
+	Waiting   error             // why no newer certificate is served
+	own       *certsecret.State // the state of a CA of our own; nil for an external issuer
 }

@@ -52,9 +52,7 @@ const (
 type Config struct {
 	Cache          cluster.Cache
 	Configurations []webhookconf.Configuration
-	Leases         rollout.Leases // nil where versions do not matter: then no Lease is read or written
-	Namespace      string         // of the Lease
-	LeaseName      string
+	Lease          *rollout.Lease // nil where versions do not matter: then no Lease is read or written
 
 	Certificates Certificates
 	Registration webhookconf.Registration // of this version, until Replace

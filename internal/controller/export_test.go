@@ -32,7 +32,7 @@ func (Fixed) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { re
 func (Fixed) Verify([]byte) error                                           { return nil }
 func (Fixed) verifyRecorded() error                                         { return nil }
 func (Fixed) othersTrusted([]byte, time.Time) bool                          { return false }
-func (Fixed) leaf() *x509.Certificate                                       { return nil }
+func (Fixed) Certificate() *x509.Certificate                                { return nil }
 
 func (f Fixed) need(context.Context, Observation) ([]byte, error) { return f, nil }
 

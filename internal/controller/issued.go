@@ -58,11 +58,6 @@ func (f *Issued) ObtainTrust(ctx context.Context, _ Observation) error {
 	return err
 }
 
-// Verify implements Certificates.
-func (f *Issued) Verify(bundle []byte) error { return f.Served.Verify(nil, bundle) }
-
-func (f *Issued) leaf() *x509.Certificate { return f.Leaf() }
-
 // othersTrusted returns false: other replicas have the same certificate, or will have it.
 func (f *Issued) othersTrusted([]byte, time.Time) bool { return false }
 
@@ -79,7 +74,7 @@ func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { retu
 
 func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan Plan, err error) {
 	now := f.Now()
-	if f.Leaf() != nil {
+	if f.Certificate() != nil {
 		plan.RequeueAt = f.takeOver(o.Live, o.Unseen, now)
 	}
 	_, _, plan.Waiting = f.Current()
@@ -92,17 +87,12 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
 		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, until)
 	}
-	for _, l := range o.Live {
-		if !ca.Contains(l.Bundle, plan.Want) {
-			plan.Missing = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", l.Name)
-			plan.Retain = func(live []byte) []byte { return live }
-			return plan, nil
-		}
-	}
-	for _, l := range o.Live {
-		if !ca.Contains(ca.Bundle(plan.Want, plan.Tolerated), l.Bundle) {
-			plan.Surplus = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", l.Name)
-		}
+	s := ca.RotationState{Live: o.Live, Bundle: plan.Want, Tolerated: plan.Tolerated}
+	if name, missing := s.Missing(); missing {
+		plan.Missing = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", name)
+		plan.Retain = func(live []byte) []byte { return live }
+	} else if name := s.Surplus(); name != "" {
+		plan.Surplus = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", name)
 	}
 	return plan, nil
 }
@@ -120,7 +110,7 @@ func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (aga
 	}
 	var doubt error
 	for _, l := range live {
-		if err := f.Served.Verify(next, l.Bundle); err != nil {
+		if err := f.VerifyNext(next, l.Bundle); err != nil {
 			doubt = fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}

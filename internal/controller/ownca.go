@@ -51,8 +51,8 @@ var webhookResource = schema.GroupResource{Group: "admissionregistration.k8s.io"
 
 // OwnCA provides certificates that this process signs with the CA in the Secret. The fields do not change.
 type OwnCA struct {
+	Leaf
 	Store  *certsecret.Store
-	Leaf   Leaf
 	SetUp  bool // whether this process creates and repairs the Secret
 	Retain time.Duration
 	Log    logr.Logger
@@ -67,12 +67,6 @@ type OwnCA struct {
 	held    []string // hashes of the CAs that the Secret holds
 }
 
-// ownStatus is the state of a CA of our own for the metrics.
-type ownStatus struct {
-	state  *certsecret.State
-	inSync bool
-}
-
 // String names the Secret.
 func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
 
@@ -83,7 +77,7 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, await bool) error {
 	for {
 		state, err := k.read(ctx, o)
 		if err == nil {
-			return k.adopt(state)
+			return k.adopt(state, nil)
 		}
 		notMadeYet := errors.Is(err, certsecret.ErrNotReady)
 		lacksRights := k.SetUp && apierrors.IsForbidden(err)
@@ -106,16 +100,6 @@ func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k
 // Run renews the serving certificate until ctx ends.
 func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
 
-// GetCertificate implements tls.Config.GetCertificate.
-func (k *OwnCA) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return k.Leaf.GetCertificate(hello)
-}
-
-// Verify implements Certificates.
-func (k *OwnCA) Verify(bundle []byte) error { return k.Leaf.Verify(bundle) }
-
-func (k *OwnCA) leaf() *x509.Certificate { return k.Leaf.Certificate() }
-
 // read returns the state of the Secret. A Secret that is missing or unusable gets the CA in this process's memory back,
 // so that the certificates of all replicas keep verifying.
 func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, error) {
@@ -125,25 +109,14 @@ func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, err
 	return k.Store.Observe(ctx, k.state, o.pinned())
 }
 
-func (k *OwnCA) adopt(state *certsecret.State) error {
-	authority, err := state.Current()
-	if err != nil {
-		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
-	}
-	if err := k.Leaf.Use(authority); err != nil {
-		return fmt.Errorf("cannot sign the serving certificate: %w", err)
-	}
-	k.state, k.serves = state, authority
-	return nil
-}
-
-// adoptIfTrusted adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
+// adopt adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
 // the serving certificate. In the reverse order, every call until the next write of the caBundle would fail.
-func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, now time.Time) error {
+func (k *OwnCA) adopt(state *certsecret.State, live []ca.Registered) error {
 	authority, err := state.Current()
 	if err != nil {
 		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
 	}
+	now := k.Now()
 	k.state = state
 	if k.serves != nil && !k.serves.Equal(authority) && k.serves.Usable(now) == nil {
 		for _, l := range live {
@@ -152,7 +125,11 @@ func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, no
 			}
 		}
 	}
-	return k.adopt(state)
+	if err := k.Use(authority); err != nil {
+		return fmt.Errorf("cannot sign the serving certificate: %w", err)
+	}
+	k.serves = authority
+	return nil
 }
 
 func (k *OwnCA) othersTrusted(bundle []byte, now time.Time) bool {
@@ -202,30 +179,29 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 	if unseen && len(state.RegisteredBundle) > 0 {
 		live, unseen = []ca.Registered{{Name: "the last registered caBundle", Bundle: state.RegisteredBundle}}, false
 	}
-	now := k.Now()
-	if err := k.adoptIfTrusted(state, live, now); err != nil {
+	if err := k.adopt(state, live); err != nil {
 		return Plan{}, err
 	}
-	s := k.rotationState(state, live, unseen, c.Once, now)
+	s := k.rotationState(state, live, unseen, c.Once)
 	step := ca.NextStep(s)
 	plan := Plan{
 		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: step.At,
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
-		own:        &ownStatus{state: state, inSync: step.Action != ca.Publish},
+		own:        state,
 	}
-	_, lacks := s.Missing()
+	_, missing := s.Missing()
 	plan.Retain = func(live []byte) []byte {
-		if lacks && !c.wasReady {
+		if missing && !c.wasReady {
 			return live // a process that has just started knows nothing about other replicas
 		}
-		if lacks || state.Phase == ca.Staged {
+		if missing || state.Phase == ca.Staged {
 			return ca.OfName(live, k.Store.Name) // a replica whose CA is missing from a caBundle knows nothing about other replicas
 		}
 		return nil
 	}
 	switch step.Action {
 	case ca.Publish:
-		if lacks {
+		if missing {
 			plan.Missing = step.Reason
 		} else {
 			plan.Surplus = step.Reason
@@ -238,9 +214,9 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 	return plan, nil
 }
 
-func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.RotationState {
+func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool) ca.RotationState {
 	s := ca.RotationState{
-		Now: now, Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
+		Now: k.Now(), Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
 		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
 	}
 	if state.DistrustsOld() {
@@ -318,10 +294,8 @@ func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.St
 	if err != nil {
 		return err
 	}
-	for _, l := range o.Live {
-		if !ca.Contains(l.Bundle, state.Bundle()) {
-			return apierrors.NewConflict(webhookResource, l.Name, errors.New("its caBundle does not hold the next CA any more"))
-		}
+	if name, missing := (ca.RotationState{Live: o.Live, Bundle: state.Bundle()}).Missing(); missing {
+		return apierrors.NewConflict(webhookResource, name, errors.New("its caBundle does not hold the next CA any more"))
 	}
 	return nil
 }

@@ -342,7 +342,7 @@ func (c *Controller) judge(o Observation, first string) {
 
 // verify returns the reason why API servers cannot call this process yet.
 func (c *Controller) verify(o Observation, first string) error {
-	if c.Serving && !c.unknown.Load() && c.Leases != nil && c.versions[c.desired.Version].Ordinal == 0 {
+	if c.Serving && !c.unknown.Load() && c.Lease != nil && c.versions[c.desired.Version].Ordinal == 0 {
 		return errors.New("this version has no record in the Lease yet")
 	}
 	if o.Unseen {

@@ -144,7 +144,7 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 	changed := waits != r.waits
 	r.waits = waits
 	if plan.own != nil {
-		r.state = plan.own.state
+		r.state = plan.own
 	}
 	r.mu.Unlock()
 	switch {
@@ -156,16 +156,15 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 	}
 	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Serving())))
 	r.Waits(ForVersion, waits != "")
-	if leaf := c.Certificates.leaf(); leaf != nil {
+	if leaf := c.Certificates.Certificate(); leaf != nil {
 		r.metrics.expiration.WithLabelValues(r.secret, "serving").Set(seconds(leaf.NotAfter))
 	}
 	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(plan.Waiting != nil))
-	if plan.own == nil {
-		r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.Missing == "" && plan.Surplus == ""))
+	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.Missing == "" && plan.Surplus == ""))
+	state := plan.own
+	if state == nil {
 		return
 	}
-	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.own.inSync))
-	state := plan.own.state
 	if authority, err := state.Current(); err == nil {
 		r.metrics.expiration.WithLabelValues(r.secret, "ca").Set(seconds(authority.Certificate.NotAfter))
 	}

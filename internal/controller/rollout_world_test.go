@@ -201,7 +201,7 @@ func (m *member) run() {
 		return nil
 	}
 	config := controller.Config{
-		Cache: cache, Configurations: configurationsOf{p: p, change: m.reads}.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
+		Cache: cache, Configurations: configurationsOf{p: p, change: m.reads}.all(), Lease: leaseOf(p),
 		Certificates: authority, Registration: m.registered, Registers: true, Serving: true,
 		Serve: serve, API: outages{m},
 		Ready: func(err error) {
@@ -216,10 +216,10 @@ func (m *member) run() {
 		Now: p.now, Random: w.rng.Float64,
 	}
 	if w.broken.apart {
-		config.Leases = nil
+		config.Lease = nil
 	}
 	if w.broken.late {
-		config.Leases = trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease, change: func(lease *unstructured.Unstructured) {
+		config.Lease.Client = trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease, change: func(lease *unstructured.Unstructured) {
 			if last, _ := p.copied(w.lease); last.object != nil {
 				last.object.(*unstructured.Unstructured).DeepCopyInto(lease)
 			}
@@ -331,8 +331,8 @@ func (w *rollouts) order() {
 	part.waits()
 	p.start(func() {
 		c := controller.New(controller.Config{
-			Cache: copies{process: p, direct: true}, Configurations: configurationsOf{p: p}.all(), Leases: leasesOf(p), Namespace: namespace,
-			LeaseName: leaseName, Certificates: authority, Registration: part.registered,
+			Cache: copies{process: p, direct: true}, Configurations: configurationsOf{p: p}.all(), Lease: leaseOf(p),
+			Certificates: authority, Registration: part.registered,
 			Registers: true, Once: true, Now: p.now, Random: w.rng.Float64,
 		})
 		if err := c.Register(context.Background()); err != nil {

@@ -34,7 +34,7 @@ func once(c *controller.Config) {
 }
 
 func onlyTrust(c *controller.Config) {
-	c.OnlyTrust, c.Serving, c.Leases = true, false, nil
+	c.OnlyTrust, c.Serving, c.Lease = true, false, nil
 	direct(c)
 }
 
@@ -268,7 +268,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 		s.replica()
 		tried := 0
 		c := controller.New(s.config(func(c *controller.Config) {
-			c.Registration, c.Leases = desired("two", "other"), unwritable{Leases: c.Leases, err: err, tried: &tried}
+			c.Registration, c.Lease.Client = desired("two", "other"), unwritable{Leases: c.Lease.Client, err: err, tried: &tried}
 		}))
 		Expect(c.Obtain(context.Background())).To(Succeed())
 		for tried < 10 {
