@@ -57,7 +57,7 @@ func conversionEntry(c seam.Conversion) webhookconf.Entry {
 func convertedElsewhere(c seam.Conversion, route rollout.Route) (names []string) {
 	own := versionsOf(c)
 	for _, key := range route.Steps {
-		if !slices.Contains(route.Gone, key) && !slices.ContainsFunc(own, func(s webhookconf.Step) bool { return s.Is(key) }) {
+		if !slices.Contains(route.Removed, key) && !slices.ContainsFunc(own, func(s webhookconf.Step) bool { return s.Is(key) }) {
 			names = append(names, webhookconf.VersionOf(key, c.CRD))
 		}
 	}

@@ -129,7 +129,7 @@ func (p *program) newController(steps resolved, r webhookconf.Registration, chan
 	p.resolved.Store(&steps)
 	config := controller.Config{
 		Cache: p.cache, Configurations: p.configurations,
-		Leases: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
+		Lease:        &rollout.Lease{Client: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, Name: o.versionsName()},
 		Certificates: p.certificates, Registration: r,
 		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api,
 	}
@@ -209,7 +209,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 		c.Versions = func() (all []diagnose.VersionInfo) {
 			state := p.controller.State()
 			for _, v := range state.Versions.InOrder() {
-				if r := state.Versions[v]; !r.Gone {
+				if r := state.Versions[v]; !r.Removed {
 					all = append(all, diagnose.VersionInfo{
 						Version: v, Ours: v == state.Desired.Version, Registered: v == state.First, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
 					})

@@ -106,7 +106,7 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loop := p.newController(resolved{}, webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}, func(c *controller.Config) { c.Leases = nil })
+	loop := p.newController(resolved{}, webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}, func(c *controller.Config) { c.Lease = nil })
 	running := m.program.Load()
 	if running != nil {
 		running.controller.Stop(ctx) // otherwise it would write them again at once
@@ -179,7 +179,7 @@ func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller,
 	}
 	r := webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}
 	loop := p.newController(resolved{}, r, func(c *controller.Config) {
-		c.Leases, c.OnlyTrust = nil, true
+		c.Lease, c.OnlyTrust = nil, true
 	})
 	return loop, wait.Retry(ctx, log, "the certificate Secret", loop.Obtain)
 }

@@ -181,7 +181,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	}
 	ready := make(chan struct{})
 	loop := p.newController(steps, registration, func(c *controller.Config) { //nolint:contextcheck // the loop outlives ctx
-		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.readiness.Report(r.log, ready, r.failed)
+		c.Registers, c.Serving, c.Report, c.Ready = registers, registers, p.reports, m.readiness.Report(r.log, ready, r.failed)
 		c.Serve = func(routes map[string]rollout.Route) error {
 			return p.serveSteps(handler, *p.resolved.Load(), routes)
 		}

@@ -124,10 +124,7 @@ func (a Authority) String() string {
 		a.Certificate.Subject, a.Certificate.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// GoString returns String, because %#v must not print the key.
-func (a Authority) GoString() string { return a.String() }
-
-// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
+// Format prints String for every verb, because %#v, %d and %x would otherwise print the fields one by one.
 func (a Authority) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
 
 // MarshalLog returns String, so that logr logs the authority without its key.

@@ -17,14 +17,20 @@ import (
 // canonical encoding. Anything else in the texts (keys, comments, unreadable blocks) is left out. The result is nil if
 // no text holds a certificate. Equal input results in equal bytes.
 func Bundle(texts ...[]byte) []byte {
-	var bundle []byte
-	seen := map[string]bool{}
+	var all []*x509.Certificate
 	for _, text := range texts {
-		for _, certificate := range SplitBundle(text) {
-			if !seen[string(certificate.Raw)] {
-				seen[string(certificate.Raw)] = true
-				bundle = append(bundle, EncodeCertificate(certificate)...)
-			}
+		all = append(all, SplitBundle(text)...)
+	}
+	return encode(all)
+}
+
+// encode returns the bundle of these certificates, each once.
+func encode(certificates []*x509.Certificate) (bundle []byte) {
+	seen := map[string]bool{}
+	for _, certificate := range certificates {
+		if !seen[string(certificate.Raw)] {
+			seen[string(certificate.Raw)] = true
+			bundle = append(bundle, EncodeCertificate(certificate)...)
 		}
 	}
 	return bundle
@@ -54,13 +60,7 @@ func Blocks(text []byte) iter.Seq[*pem.Block] {
 
 // Select returns the bundle of those certificates of a bundle that are wanted.
 func Select(bundle []byte, wanted func(*x509.Certificate) bool) []byte {
-	var texts [][]byte
-	for _, certificate := range SplitBundle(bundle) {
-		if wanted(certificate) {
-			texts = append(texts, EncodeCertificate(certificate))
-		}
-	}
-	return Bundle(texts...)
+	return encode(slices.DeleteFunc(SplitBundle(bundle), func(c *x509.Certificate) bool { return !wanted(c) }))
 }
 
 // OfName returns the certificates of a bundle whose subject has the common name that New sets for name.

@@ -21,13 +21,13 @@ type ForeignCAs struct{ since map[string]time.Time }
 func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
 	gracePeriod func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool,
 ) (tolerated []byte, until time.Time) {
-	there := map[string]time.Time{}
-	var texts [][]byte
+	there, needed := map[string]time.Time{}, members(bundle)
+	var stay []*x509.Certificate
 	for _, l := range live {
 		whole := Contains(l.Bundle, bundle)
 		for _, certificate := range SplitBundle(l.Bundle) {
 			key := string(certificate.Raw)
-			if _, known := there[key]; known || Contains(bundle, EncodeCertificate(certificate)) {
+			if _, known := there[key]; known || needed[key] {
 				continue
 			}
 			since, seen := s.since[key]
@@ -42,12 +42,12 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
 			if !now.Before(end) {
 				continue
 			}
-			texts = append(texts, EncodeCertificate(certificate))
+			stay = append(stay, certificate)
 			if until.IsZero() || end.Before(until) {
 				until = end
 			}
 		}
 	}
 	s.since = there // a CA that disappears and comes back starts again
-	return Bundle(texts...), until
+	return encode(stay), until
 }

@@ -38,22 +38,16 @@ func KeyAlgorithms() []KeyAlgorithm {
 // Validate returns nil for a supported algorithm, including the zero value. Otherwise the error wraps
 // ErrUnknownKeyAlgorithm.
 func (k KeyAlgorithm) Validate() error {
-	_, err := k.maker()
-	return err
+	if makers[cmp.Or(k, ECDSAP256)] == nil {
+		return fmt.Errorf("%w %q; choose one of %q", ErrUnknownKeyAlgorithm, string(k), KeyAlgorithms())
+	}
+	return nil
 }
 
 // makers create the keys.
 var makers = map[KeyAlgorithm]func() (crypto.Signer, error){
 	ECDSAP256: ecdsaKey(elliptic.P256()), ECDSAP384: ecdsaKey(elliptic.P384()),
 	RSA2048: rsaKey(2048), RSA3072: rsaKey(3072), RSA4096: rsaKey(4096),
-}
-
-// maker returns a function that creates a key of this algorithm.
-func (k KeyAlgorithm) maker() (func() (crypto.Signer, error), error) {
-	if maker := makers[cmp.Or(k, ECDSAP256)]; maker != nil {
-		return maker, nil
-	}
-	return nil, fmt.Errorf("%w %q; choose one of %q", ErrUnknownKeyAlgorithm, string(k), KeyAlgorithms())
 }
 
 func ecdsaKey(curve elliptic.Curve) func() (crypto.Signer, error) {
@@ -88,11 +82,10 @@ func WithKey(algorithm KeyAlgorithm) Option {
 
 // newKey creates a key of that algorithm. owner names the certificate in errors.
 func newKey(owner string, kind KeyAlgorithm) (crypto.Signer, error) {
-	generate, err := kind.maker()
-	if err != nil {
+	if err := kind.Validate(); err != nil {
 		return nil, fmt.Errorf("%s key: %w", owner, err)
 	}
-	key, err := generate()
+	key, err := makers[cmp.Or(kind, ECDSAP256)]()
 	if err != nil {
 		return nil, fmt.Errorf("making a %s key: %w", owner, err)
 	}

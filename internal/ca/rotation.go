@@ -85,7 +85,7 @@ type Step struct {
 
 // NextStep decides the next action. It is a pure function: equal states result in equal decisions.
 func NextStep(s RotationState) Step {
-	if name, lacks := s.Lacks(); lacks {
+	if name, lacks := s.Missing(); lacks {
 		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s lacks a CA that is in use", name)}
 	}
 	switch s.Phase {
@@ -112,7 +112,7 @@ func NextStep(s RotationState) Step {
 		}
 		return Step{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
-	if name := s.Excess(); name != "" {
+	if name := s.Surplus(); name != "" {
 		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", name)}
 	}
 	if s.Requested {
@@ -128,9 +128,9 @@ func NextStep(s RotationState) Step {
 	return Step{Action: Wait, Reason: "the CA is not due", At: half}
 }
 
-// Excess returns the name of a configuration whose caBundle holds a CA that is neither required nor tolerated. It is
+// Surplus returns the name of a configuration whose caBundle holds a CA that is neither required nor tolerated. It is
 // empty if there is none.
-func (s RotationState) Excess() string {
+func (s RotationState) Surplus() string {
 	may := Bundle(s.Bundle, s.Tolerated)
 	for _, live := range s.Live {
 		if !Contains(may, live.Bundle) {
@@ -140,8 +140,8 @@ func (s RotationState) Excess() string {
 	return ""
 }
 
-// Lacks reports whether a caBundle lacks a CA that must be trusted, and names the first such configuration.
-func (s RotationState) Lacks() (name string, lacks bool) {
+// Missing reports whether a caBundle lacks a CA that must be trusted, and names the first such configuration.
+func (s RotationState) Missing() (name string, missing bool) {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
 			return live.Name, true

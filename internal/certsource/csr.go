@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// DefaultRetry is the delay before the next request after a failed one.
-	DefaultRetry = 10 * time.Second
+	// defaultRetry is the delay before the next request after a failed one.
+	defaultRetry = 10 * time.Second
 
 	// maxRetries limits the delay, which doubles each time, in units of the first one. The default limit is an hour.
 	maxRetries = 360
@@ -65,7 +65,7 @@ type CSR struct {
 	Trust    func(context.Context) ([]byte, error)
 
 	Lifetime time.Duration // requested, at least ten minutes; 0 leaves it to the signer, which may grant another one
-	Retry    time.Duration // before the next request after a failed one; 0 means DefaultRetry
+	Retry    time.Duration // before the next request after a failed one; 0 means defaultRetry
 	Poll     time.Duration // between two checks without a change; 0 means DefaultPoll
 	Log      logr.Logger   // the zero value is silent
 	Now      func() time.Time
@@ -128,7 +128,7 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 		return about(c, err)
 	}
 	settled := *c
-	settled.Poll, settled.Retry = cmp.Or(c.Poll, DefaultPoll), cmp.Or(c.Retry, DefaultRetry)
+	settled.Poll, settled.Retry = cmp.Or(c.Poll, DefaultPoll), cmp.Or(c.Retry, defaultRetry)
 	k := &requester{CSR: &settled, requests: client.CertificateSigningRequests(), out: newFeed(c.Hosts, c.Now, deliver, waiting)}
 	k.run(ctx)
 	return nil

@@ -77,7 +77,7 @@ func (f *Files) String() string {
 }
 
 func (f *Files) names() (cert, key, ca string) {
-	return cmp.Or(f.Cert, DefaultCert), cmp.Or(f.Key, DefaultKey), cmp.Or(f.CA, DefaultCA)
+	return cmp.Or(f.Cert, defaultCert), cmp.Or(f.Key, defaultKey), cmp.Or(f.CA, defaultCA)
 }
 
 // read reads all files from the same version of the mount, if they are mounted.

@@ -26,7 +26,6 @@ import (
 type Secret struct {
 	Config          *rest.Config // limits the duration of requests
 	Namespace, Name string
-	Cert, Key, CA   string           // keys of the Secret's data; default tls.crt, tls.key, ca.crt
 	Hosts           []string         // the certificate must be valid for them (see ca.ParseHosts)
 	Poll            time.Duration    // between two checks of the copy without a change; 0 means DefaultPoll
 	Log             logr.Logger      // the zero value is silent
@@ -95,7 +94,7 @@ func (s *Secret) look(secret *corev1.Secret, err error) (texts, error) {
 		return texts{}, err
 	}
 	part := func(key string) text { return text{name: key, pem: secret.Data[key]} }
-	t := texts{certificate: part(cmp.Or(s.Cert, DefaultCert)), key: part(cmp.Or(s.Key, DefaultKey)), ca: part(cmp.Or(s.CA, DefaultCA))}
+	t := texts{certificate: part(defaultCert), key: part(defaultKey), ca: part(defaultCA)}
 	for _, p := range []text{t.certificate, t.key} {
 		if len(p.pem) == 0 {
 			return texts{}, fmt.Errorf("%s is missing or empty; the issuer has not finished, or stores it under another key", p.name)

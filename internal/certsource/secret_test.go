@@ -118,10 +118,9 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Eventually(r.reason).Should(ContainSubstring("ca.crt is missing"))
 	})
 
-	It("reads other keys", func(ctx SpecContext) {
+	It("reads a Secret of any type", func(ctx SpecContext) {
 		i := issue()
-		create(ctx, map[string][]byte{"cert": i.certificate, "key": i.key, "root": i.ca}, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque })
-		source.Cert, source.Key, source.CA = "cert", "key", "root"
+		create(ctx, data(i), func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque })
 		run(source, r)
 		Eventually(r.serial).Should(Equal(serialOf(i)))
 	})

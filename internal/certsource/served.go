@@ -86,7 +86,7 @@ func (s *Served) deliver(m Material) {
 // roots returns those CAs of a bundle that verify the certificate. A trust store can hold hundreds of others, and each
 // would be in the caBundle of every webhook.
 func (s *Served) roots(m Material) []byte {
-	roots := ca.Select(m.Bundle, func(c *x509.Certificate) bool { return s.Verify(&m, ca.EncodeCertificate(c)) == nil })
+	roots := ca.Select(m.Bundle, func(c *x509.Certificate) bool { return s.VerifyNext(&m, ca.EncodeCertificate(c)) == nil })
 	if roots == nil {
 		return m.Bundle
 	}
@@ -113,23 +113,25 @@ func (s *Served) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return m.Certificate, nil
 }
 
-// Leaf returns the leaf of the served certificate, or nil before the first one.
-func (s *Served) Leaf() *x509.Certificate {
+// Certificate returns the leaf of the served certificate, or nil before the first one.
+func (s *Served) Certificate() *x509.Certificate {
 	if m := s.served.Load(); m != nil {
 		return m.Certificate.Leaf
 	}
 	return nil
 }
 
-// Verify returns the reason why a client with this bundle refuses the certificate. If m is nil, it checks the served
-// one.
-func (s *Served) Verify(m *Material, bundle []byte) error {
-	if m == nil {
-		m = s.served.Load()
-	}
+// Verify returns the reason why a client with this bundle refuses the served certificate.
+func (s *Served) Verify(bundle []byte) error {
+	m := s.served.Load()
 	if m == nil {
 		return ErrNothingServed
 	}
+	return s.VerifyNext(m, bundle)
+}
+
+// VerifyNext is Verify for a certificate that is not served yet.
+func (s *Served) VerifyNext(m *Material, bundle []byte) error {
 	return Material{Certificate: m.Certificate, Bundle: bundle}.Verify(s.Hosts, s.Now())
 }
 

@@ -69,10 +69,10 @@ var _ = Describe("The served certificate", func() {
 	})
 
 	It("is absent at first, when the source is asked for the CAs to trust", func(ctx SpecContext) {
-		Expect(served.Leaf()).To(BeNil())
+		Expect(served.Certificate()).To(BeNil())
 		_, err := served.GetCertificate(nil)
 		Expect(err).To(MatchError(certsource.ErrNothingServed))
-		Expect(served.Verify(nil, issue().ca)).To(MatchError(certsource.ErrNothingServed))
+		Expect(served.Verify(issue().ca)).To(MatchError(certsource.ErrNothingServed))
 		Expect(served.Arrived()).NotTo(BeClosed())
 		_, err = served.Need(ctx)
 		Expect(err).To(MatchError("no CA can be read"))
@@ -85,7 +85,7 @@ var _ = Describe("The served certificate", func() {
 		source.deliver(material(first))
 		Expect(served.Arrived()).To(BeClosed())
 		m, next, waiting := served.Current()
-		Expect(m.Certificate.Leaf).To(BeIdenticalTo(served.Leaf()))
+		Expect(m.Certificate.Leaf).To(BeIdenticalTo(served.Certificate()))
 		Expect([]any{next, waiting}).To(HaveEach(BeNil()))
 		Expect(served.GetCertificate(nil)).To(BeIdenticalTo(m.Certificate))
 		Expect(served.Need(ctx)).To(Equal(first.ca))
@@ -96,9 +96,9 @@ var _ = Describe("The served certificate", func() {
 		Expect(still).To(BeIdenticalTo(m))
 		Expect(served.GetCertificate(nil)).To(BeIdenticalTo(m.Certificate))
 		Expect(ca.Contains(Must(served.Need(ctx)), ca.Bundle(first.ca, second.ca))).To(BeTrue(), "both are trusted before the change")
-		Expect(served.Verify(nil, first.ca)).To(Succeed())
-		Expect(served.Verify(nil, second.ca)).NotTo(Succeed())
-		Expect(served.Verify(next, second.ca)).To(Succeed())
+		Expect(served.Verify(first.ca)).To(Succeed())
+		Expect(served.Verify(second.ca)).NotTo(Succeed())
+		Expect(served.VerifyNext(next, second.ca)).To(Succeed())
 
 		served.Swap(next, "the API server trusts it")
 		m, waits, _ := served.Current()
@@ -152,7 +152,7 @@ var _ = Describe("The served certificate", func() {
 	It("changes at once where another server serves", func() {
 		served.AtOnce = true
 		source.deliver(material(issue()))
-		first := served.Leaf()
+		first := served.Certificate()
 		source.deliver(material(issue()))
 		m, next, _ := served.Current()
 		Expect(m.Certificate.Leaf).NotTo(BeIdenticalTo(first))

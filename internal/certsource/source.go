@@ -24,9 +24,9 @@ import (
 // The default names of the certificate, its key and its CA, in files and in Secrets. They are those of a
 // kubernetes.io/tls Secret, with the CA under the key that cert-manager uses.
 const (
-	DefaultCert = "tls.crt"
-	DefaultKey  = "tls.key"
-	DefaultCA   = "ca.crt"
+	defaultCert = "tls.crt"
+	defaultKey  = "tls.key"
+	defaultCA   = "ca.crt"
 )
 
 // DefaultPoll is the interval at which a source checks its input without a notification of a change, because

@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
 // Certificates provides this process's serving certificate and the CAs that verify it. GetCertificate and Verify are safe
@@ -26,31 +28,32 @@ type Certificates interface {
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Verify reports why an API server that trusts this caBundle rejects the served certificate.
 	Verify(bundle []byte) error
+	// Certificate returns the served certificate, or nil if there is none yet.
+	Certificate() *x509.Certificate
 
-	look(ctx context.Context, c *Controller, o Observation) (Trust, error)
+	look(ctx context.Context, c *Controller, o Observation) (Plan, error)
 	// need rereads the CAs that every caBundle must hold. It is called after the configurations have been read.
 	need(ctx context.Context, o Observation) ([]byte, error)
 	// verifyRecorded is Verify against the caBundle that the registering half of a deployment has recorded.
 	verifyRecorded() error
 	// othersTrusted reports whether API servers with this caBundle trust the certificates of other replicas.
 	othersTrusted(bundle []byte, now time.Time) bool
-	leaf() *x509.Certificate
 }
 
-// Trust holds the actions that the certificates require of the control loop.
-type Trust struct {
+// Plan holds the actions that the certificates require of the control loop.
+type Plan struct {
 	Want      []byte // CAs that every caBundle must hold
 	Tolerated []byte // further CAs that a caBundle can hold
-	Lacks     string // why a caBundle must be written at once; empty if no write is needed
-	Excess    string // why a CA can leave a caBundle
-	Keep      func(live []byte) []byte
+	Missing   string // why a caBundle must be written at once; empty if no write is needed
+	Surplus   string // why a CA can leave a caBundle
+	Retain    func(live []byte) []byte
 	// Distrusted removes CAs that are not needed from the caBundles at once.
 	Distrusted bool
 
-	Do      func(context.Context) error // the next step of a rotation, or a correction of the Secret; nil for none
-	Reason  string
-	Blocked string    // the action that this process has no right to take, and the remedy
-	Again   time.Time // when to look again
-	Waiting error     // why no newer certificate is served
-	own     *ownStatus
+	Apply     func(context.Context) error // the next step of a rotation, or a correction of the Secret; nil for none
+	Reason    string
+	Blocked   string            // the action that this process has no right to take, and the remedy
+	RequeueAt time.Time         // when to look again
+	Waiting   error             // why no newer certificate is served
+	own       *certsecret.State // the state of a CA of our own; nil for an external issuer
 }

@@ -52,15 +52,13 @@ const (
 type Config struct {
 	Cache          cluster.Cache
 	Configurations []webhookconf.Configuration
-	Leases         rollout.Leases // nil where versions do not matter: then no Lease is read or written
-	Namespace      string         // of the Lease
-	LeaseName      string
+	Lease          *rollout.Lease // nil where versions do not matter: then no Lease is read or written
 
 	Certificates Certificates
 	Registration webhookconf.Registration // of this version, until Replace
 
 	Registers bool // writes webhook configurations
-	Lives     bool // is a replica of its version: it serves and registers
+	Serving   bool // is a replica of its version: it serves and registers
 	OnlyTrust bool // writes caBundles, and no other field of a configuration; in a short-lived process
 	Once      bool // runs in a short-lived process without history; it removes a CA that is not needed later than a replica does
 
@@ -87,7 +85,7 @@ type Controller struct {
 	removing atomic.Bool   // configurations are being removed and must not be written
 	unknown  atomic.Bool   // this process has no right to read the Lease
 	refused  atomic.Bool   // the registration of another program stands
-	left     atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
+	stopping atomic.Bool   // this replica is stopping and no longer answers the probes of other versions
 	passing  chan struct{} // holds one element during a pass, so that passes run one at a time
 	state    atomic.Pointer[State]
 
@@ -97,7 +95,7 @@ type Controller struct {
 	inForce           map[string][]string // steps that the API server calls, by path
 	ownerDue          bool                // the Namespace is to be read
 	conflicts         int                 // in a row
-	seen              map[string]rollout.Sighting
+	seen              map[string]rollout.Observation
 	versions          rollout.Versions
 	routes            map[string]rollout.Route
 	pauses            map[string]pause
@@ -144,7 +142,7 @@ func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, la
 		return err
 	}
 	defer c.exit()
-	if c.left.Load() || c.removing.Load() {
+	if c.stopping.Load() || c.removing.Load() {
 		return nil
 	}
 	if err := serve(rollout.With(c.versions.Routes(r.Version), c.inForce, c.desired.Kept)); err != nil {
@@ -262,17 +260,17 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	}
 	c.aim(&o)
 	c.state.Store(&State{c.versions, first, c.desired})
-	t, err := c.Certificates.look(ctx, c, o)
+	plan, err := c.Certificates.look(ctx, c, o)
 	if err == nil {
 		err = c.readable(ctx, o)
 	}
 	if err != nil {
 		return again, false, err
 	}
-	again = rollout.Soonest(again, t.Again)
-	due, at := c.due(o, t, first)
+	again = rollout.Soonest(again, plan.RequeueAt)
+	due, at := c.due(o, plan, first)
 	again = rollout.Soonest(again, at)
-	c.Report.observed(c, t, first)
+	c.Report.observed(c, plan, first)
 	if leaseErr == nil {
 		c.judge(o, first)
 	}
@@ -281,25 +279,25 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	}
 	writes := due.any() && c.Registers && !c.removing.Load()
 	c.forget("registration", !writes)
-	c.forget("certificates", writes || t.Do == nil)
+	c.forget("certificates", writes || plan.Apply == nil)
 	switch {
 	case writes:
 		if wait := c.hesitate("registration", due.reason, due.pause); wait > 0 {
 			again = rollout.Soonest(again, c.Now().Add(wait))
 			break
 		}
-		did, err = c.publish(ctx, t, due)
+		did, err = c.publish(ctx, plan, due)
 	case due.trust:
-		t.Blocked = fmt.Sprintf("%s; call RegisterExtensions", due.reason)
-	case t.Do != nil:
-		if wait := c.hesitate("certificates", t.Reason, rollout.PauseLong); wait > 0 {
+		plan.Blocked = fmt.Sprintf("%s; call RegisterExtensions", due.reason)
+	case plan.Apply != nil:
+		if wait := c.hesitate("certificates", plan.Reason, rollout.PauseLong); wait > 0 {
 			again = rollout.Soonest(again, c.Now().Add(wait))
 			break
 		}
-		did, err = true, t.Do(ctx)
+		did, err = true, plan.Apply(ctx)
 	}
-	if t.Blocked != "" {
-		c.Report.blocked(c.Log, t.Blocked)
+	if plan.Blocked != "" {
+		c.Report.blocked(c.Log, plan.Blocked)
 	}
 	if err == nil && !did {
 		err = leaseErr // it stops nothing but the entries

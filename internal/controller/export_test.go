@@ -32,18 +32,18 @@ func (Fixed) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { re
 func (Fixed) Verify([]byte) error                                           { return nil }
 func (Fixed) verifyRecorded() error                                         { return nil }
 func (Fixed) othersTrusted([]byte, time.Time) bool                          { return false }
-func (Fixed) leaf() *x509.Certificate                                       { return nil }
+func (Fixed) Certificate() *x509.Certificate                                { return nil }
 
 func (f Fixed) need(context.Context, Observation) ([]byte, error) { return f, nil }
 
-func (f Fixed) look(_ context.Context, _ *Controller, o Observation) (Trust, error) {
-	t := Trust{Want: f}
+func (f Fixed) look(_ context.Context, _ *Controller, o Observation) (Plan, error) {
+	plan := Plan{Want: f}
 	for _, l := range o.Live {
 		if !ca.EqualBundles(l.Bundle, f) {
-			t.Lacks = "the caBundle of " + l.Name + " is another one"
+			plan.Missing = "the caBundle of " + l.Name + " is another one"
 		}
 	}
-	return t, nil
+	return plan, nil
 }
 
 // Hesitate is Controller.hesitate.

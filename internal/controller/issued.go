@@ -58,11 +58,6 @@ func (f *Issued) ObtainTrust(ctx context.Context, _ Observation) error {
 	return err
 }
 
-// Verify implements Certificates.
-func (f *Issued) Verify(bundle []byte) error { return f.Served.Verify(nil, bundle) }
-
-func (f *Issued) leaf() *x509.Certificate { return f.Leaf() }
-
 // othersTrusted returns false: other replicas have the same certificate, or will have it.
 func (f *Issued) othersTrusted([]byte, time.Time) bool { return false }
 
@@ -77,34 +72,29 @@ func (f *Issued) verifyRecorded() error {
 
 func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { return f.Need(ctx) }
 
-func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trust, err error) {
+func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan Plan, err error) {
 	now := f.Now()
-	if f.Leaf() != nil {
-		t.Again = f.takeOver(o.Live, o.Unseen, now)
+	if f.Certificate() != nil {
+		plan.RequeueAt = f.takeOver(o.Live, o.Unseen, now)
 	}
-	_, _, t.Waiting = f.Current()
-	if t.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
-		return t, err
+	_, _, plan.Waiting = f.Current()
+	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
+		return plan, err
 	}
 	if !c.Once {
 		var until time.Time
-		t.Tolerated, until = f.foreign.Tolerate(o.Live, t.Want, now,
+		plan.Tolerated, until = f.foreign.Tolerate(o.Live, plan.Want, now,
 			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
-		t.Again = rollout.Soonest(t.Again, until)
+		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, until)
 	}
-	for _, l := range o.Live {
-		if !ca.Contains(l.Bundle, t.Want) {
-			t.Lacks = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", l.Name)
-			t.Keep = func(live []byte) []byte { return live }
-			return t, nil
-		}
+	s := ca.RotationState{Live: o.Live, Bundle: plan.Want, Tolerated: plan.Tolerated}
+	if name, missing := s.Missing(); missing {
+		plan.Missing = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", name)
+		plan.Retain = func(live []byte) []byte { return live }
+	} else if name := s.Surplus(); name != "" {
+		plan.Surplus = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", name)
 	}
-	for _, l := range o.Live {
-		if !ca.Contains(ca.Bundle(t.Want, t.Tolerated), l.Bundle) {
-			t.Excess = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", l.Name)
-		}
-	}
-	return t, nil
+	return plan, nil
 }
 
 // takeOver serves the next certificate if the API server trusts it, or returns when to check again. If the
@@ -120,7 +110,7 @@ func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (aga
 	}
 	var doubt error
 	for _, l := range live {
-		if err := f.Served.Verify(next, l.Bundle); err != nil {
+		if err := f.VerifyNext(next, l.Bundle); err != nil {
 			doubt = fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}

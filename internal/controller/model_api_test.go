@@ -400,8 +400,9 @@ func (t trees) Update(ctx context.Context, object *unstructured.Unstructured, o 
 	return t.requests.Update(ctx, object, o)
 }
 
-func leasesOf(p *process) rollout.Leases {
-	return trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease}}
+func leaseOf(p *process) *rollout.Lease {
+	client := trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease}}
+	return &rollout.Lease{Client: client, Namespace: namespace, Name: leaseName}
 }
 
 // configurationsOf is a process's connection for webhook configurations. before is called before each is read, and change

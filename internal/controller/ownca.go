@@ -31,8 +31,8 @@ const (
 	// have switched by then.
 	distrustRetain = 5 * time.Second
 
-	// siblingPatience is how long a CA stays trusted that a replica may have made while the Secret was lost.
-	siblingPatience = 2 * time.Minute
+	// siblingGracePeriod is how long a CA stays trusted that a replica may have made while the Secret was lost.
+	siblingGracePeriod = 2 * time.Minute
 
 	// prunedKept bounds the number of pruned CAs that are remembered.
 	prunedKept = 64
@@ -51,8 +51,8 @@ var webhookResource = schema.GroupResource{Group: "admissionregistration.k8s.io"
 
 // OwnCA provides certificates that this process signs with the CA in the Secret. The fields do not change.
 type OwnCA struct {
+	Leaf
 	Store  *certsecret.Store
-	Leaf   Leaf
 	SetUp  bool // whether this process creates and repairs the Secret
 	Retain time.Duration
 	Log    logr.Logger
@@ -67,12 +67,6 @@ type OwnCA struct {
 	held    []string // hashes of the CAs that the Secret holds
 }
 
-// ownStatus is the state of a CA of our own for the metrics.
-type ownStatus struct {
-	state  *certsecret.State
-	inSync bool
-}
-
 // String names the Secret.
 func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
 
@@ -83,7 +77,7 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, await bool) error {
 	for {
 		state, err := k.read(ctx, o)
 		if err == nil {
-			return k.adopt(state)
+			return k.adopt(state, nil)
 		}
 		notMadeYet := errors.Is(err, certsecret.ErrNotReady)
 		lacksRights := k.SetUp && apierrors.IsForbidden(err)
@@ -106,16 +100,6 @@ func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k
 // Run renews the serving certificate until ctx ends.
 func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
 
-// GetCertificate implements tls.Config.GetCertificate.
-func (k *OwnCA) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return k.Leaf.GetCertificate(hello)
-}
-
-// Verify implements Certificates.
-func (k *OwnCA) Verify(bundle []byte) error { return k.Leaf.Verify(bundle) }
-
-func (k *OwnCA) leaf() *x509.Certificate { return k.Leaf.Certificate() }
-
 // read returns the state of the Secret. A Secret that is missing or unusable gets the CA in this process's memory back,
 // so that the certificates of all replicas keep verifying.
 func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, error) {
@@ -125,25 +109,14 @@ func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, err
 	return k.Store.Observe(ctx, k.state, o.pinned())
 }
 
-func (k *OwnCA) adopt(state *certsecret.State) error {
-	authority, err := state.Current()
-	if err != nil {
-		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
-	}
-	if err := k.Leaf.Use(authority); err != nil {
-		return fmt.Errorf("cannot sign the serving certificate: %w", err)
-	}
-	k.state, k.serves = state, authority
-	return nil
-}
-
-// adoptIfTrusted adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
+// adopt adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
 // the serving certificate. In the reverse order, every call until the next write of the caBundle would fail.
-func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, now time.Time) error {
+func (k *OwnCA) adopt(state *certsecret.State, live []ca.Registered) error {
 	authority, err := state.Current()
 	if err != nil {
 		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
 	}
+	now := k.Now()
 	k.state = state
 	if k.serves != nil && !k.serves.Equal(authority) && k.serves.Usable(now) == nil {
 		for _, l := range live {
@@ -152,7 +125,11 @@ func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, no
 			}
 		}
 	}
-	return k.adopt(state)
+	if err := k.Use(authority); err != nil {
+		return fmt.Errorf("cannot sign the serving certificate: %w", err)
+	}
+	k.serves = authority
+	return nil
 }
 
 func (k *OwnCA) othersTrusted(bundle []byte, now time.Time) bool {
@@ -192,55 +169,54 @@ func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, e
 	return state, err
 }
 
-func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, error) {
+func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, error) {
 	state, err := k.read(ctx, o)
 	if err != nil {
-		return Trust{}, err
+		return Plan{}, err
 	}
 	k.ordered = k.ordered && state.Phase != ca.Steady
 	live, unseen := o.Live, o.Unseen
 	if unseen && len(state.RegisteredBundle) > 0 {
 		live, unseen = []ca.Registered{{Name: "the last registered caBundle", Bundle: state.RegisteredBundle}}, false
 	}
-	now := k.Now()
-	if err := k.adoptIfTrusted(state, live, now); err != nil {
-		return Trust{}, err
+	if err := k.adopt(state, live); err != nil {
+		return Plan{}, err
 	}
-	s := k.rotationState(state, live, unseen, c.Once, now)
+	s := k.rotationState(state, live, unseen, c.Once)
 	step := ca.NextStep(s)
-	t := Trust{
-		Want: s.Bundle, Tolerated: s.Tolerated, Again: step.At,
+	plan := Plan{
+		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: step.At,
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
-		own:        &ownStatus{state: state, inSync: step.Action != ca.Publish},
+		own:        state,
 	}
-	_, lacks := s.Lacks()
-	t.Keep = func(live []byte) []byte {
-		if lacks && !c.wasReady {
+	_, missing := s.Missing()
+	plan.Retain = func(live []byte) []byte {
+		if missing && !c.wasReady {
 			return live // a process that has just started knows nothing about other replicas
 		}
-		if lacks || state.Phase == ca.Staged {
+		if missing || state.Phase == ca.Staged {
 			return ca.OfName(live, k.Store.Name) // a replica whose CA is missing from a caBundle knows nothing about other replicas
 		}
 		return nil
 	}
 	switch step.Action {
 	case ca.Publish:
-		if lacks {
-			t.Lacks = step.Reason
+		if missing {
+			plan.Missing = step.Reason
 		} else {
-			t.Excess = step.Reason
+			plan.Surplus = step.Reason
 		}
 	case ca.Wait:
-		k.record(c, &t, state, o)
+		k.record(c, &plan, state, o)
 	default:
-		k.advance(c, &t, state, step)
+		k.advance(c, &plan, state, step)
 	}
-	return t, nil
+	return plan, nil
 }
 
-func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.RotationState {
+func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool) ca.RotationState {
 	s := ca.RotationState{
-		Now: now, Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
+		Now: k.Now(), Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
 		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
 	}
 	if state.DistrustsOld() {
@@ -251,7 +227,7 @@ func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, uns
 	}
 	k.remember(webhookconf.HashesOf(s.Bundle))
 	if !once { // a short-lived process has no history; see webhookconf.Found.Outgrow
-		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
+		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.gracePeriod, k.isSibling)
 	}
 	return s
 }
@@ -267,13 +243,13 @@ func (k *OwnCA) remember(held []string) {
 	k.held = held
 }
 
-// patience returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
-func (k *OwnCA) patience(certificate *x509.Certificate) time.Duration {
+// gracePeriod returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
+func (k *OwnCA) gracePeriod(certificate *x509.Certificate) time.Duration {
 	switch {
 	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
 		return 0
 	case k.isSibling(certificate):
-		return min(siblingPatience, k.Retain) // by then each live replica has published the CA of its certificate
+		return min(siblingGracePeriod, k.Retain) // by then each live replica has published the CA of its certificate
 	}
 	return k.Retain // it belongs to a replica with another source of certificates
 }
@@ -284,16 +260,16 @@ func (k *OwnCA) isSibling(certificate *x509.Certificate) bool {
 }
 
 // advance schedules the next step of a rotation.
-func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, step ca.Step) {
+func (k *OwnCA) advance(c *Controller, plan *Plan, state *certsecret.State, step ca.Step) {
 	write := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
 	}[step.Action]
 	if !k.SetUp && !k.ordered {
-		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
+		plan.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
 		return
 	}
-	t.Reason = string(step.Action)
-	t.Do = func(ctx context.Context) error {
+	plan.Reason = string(step.Action)
+	plan.Apply = func(ctx context.Context) error {
 		if step.Action == ca.Activate {
 			if err := k.confirm(ctx, c, state); err != nil {
 				return err
@@ -318,17 +294,15 @@ func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.St
 	if err != nil {
 		return err
 	}
-	for _, l := range o.Live {
-		if !ca.Contains(l.Bundle, state.Bundle()) {
-			return apierrors.NewConflict(webhookResource, l.Name, errors.New("its caBundle does not hold the next CA any more"))
-		}
+	if name, missing := (ca.RotationState{Live: o.Live, Bundle: state.Bundle()}).Missing(); missing {
+		return apierrors.NewConflict(webhookResource, name, errors.New("its caBundle does not hold the next CA any more"))
 	}
 	return nil
 }
 
 // record corrects the registered bundle in the Secret. Serving halves that have no right to read configurations rely on
 // it.
-func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Observation) {
+func (k *OwnCA) record(c *Controller, plan *Plan, state *certsecret.State, o Observation) {
 	if !c.Registers || !k.SetUp || len(o.Live) == 0 {
 		return
 	}
@@ -339,8 +313,8 @@ func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Obser
 	if len(ca.SplitBundle(bundle)) == 0 || ca.EqualBundles(state.RegisteredBundle, bundle) {
 		return
 	}
-	t.Reason = "record"
-	t.Do = func(ctx context.Context) error {
+	plan.Reason = "record"
+	plan.Apply = func(ctx context.Context) error {
 		err := k.Store.RecordRegistered(ctx, bundle)
 		if apierrors.IsForbidden(err) || errors.Is(err, certsecret.ErrImmutable) || errors.Is(err, certsecret.ErrNewerFormat) {
 			return nil // the record helps other processes; nothing here depends on it

@@ -153,14 +153,14 @@ func (o Observation) absent() (all []string) {
 }
 
 // due decides which parts are due to be written, and when to look again at a delayed repair.
-func (c *Controller) due(o Observation, t Trust, first string) (w work, again time.Time) {
+func (c *Controller) due(o Observation, plan Plan, first string) (w work, again time.Time) {
 	w.entries, w.pause = map[string]bool{}, rollout.PauseLong
 	absent := o.absent()
 	if c.Report.Waits(ForDefinition, len(absent) > 0); len(absent) > 0 {
 		c.Report.logLimited(c.Log, "waiting for objects that this program does not create", strings.Join(absent, ", "))
 	}
-	now, lacks := c.Now(), t.Lacks != ""
-	trustAt, trustTimes := c.trustDrift.Of(string(t.Want)).Look("caBundle", !lacks, now)
+	now, lacks := c.Now(), plan.Missing != ""
+	trustAt, trustTimes := c.trustDrift.Of(string(plan.Want)).Look("caBundle", !lacks, now)
 	for _, conf := range o.all {
 		if !c.registersIn(conf, first) {
 			continue
@@ -187,19 +187,19 @@ func (c *Controller) due(o Observation, t Trust, first string) (w work, again ti
 	case lacks && now.Before(trustAt):
 		again = rollout.Soonest(again, trustAt)
 	case lacks:
-		w.trust, w.reason = true, t.Lacks
-	case t.Excess != "":
-		w.trust, w.reason = true, t.Excess
-	case c.Once && c.outgrown(o, t):
+		w.trust, w.reason = true, plan.Missing
+	case plan.Surplus != "":
+		w.trust, w.reason = true, plan.Surplus
+	case c.Once && c.outgrown(o, plan):
 		w.trust, w.reason = true, "a CA is not needed"
 	}
 	return w, again
 }
 
 // outgrown reports, for a short-lived process, whether a CA should leave a caBundle or be recorded as not needed.
-func (c *Controller) outgrown(o Observation, t Trust) bool {
+func (c *Controller) outgrown(o Observation, plan Plan) bool {
 	for _, conf := range o.all {
-		bundle, unneeded := c.trusted(conf.found, t.Want, t)
+		bundle, unneeded := c.trusted(conf.found, plan.Want, plan)
 		for _, live := range conf.found.Bundles {
 			if !ca.Contains(bundle, live) || !maps.EqualFunc(unneeded, conf.found.Unneeded, time.Time.Equal) {
 				return true
@@ -222,7 +222,7 @@ func (c *Controller) registersIn(conf observed, first string) bool {
 
 // publish writes the configurations: the entries that are due, and every caBundle. It reports whether anything changed,
 // since the cached copies behind the decision may have been late.
-func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, err error) {
+func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, err error) {
 	o, err := c.reread(ctx)
 	if err == nil {
 		err = c.readable(ctx, o)
@@ -246,7 +246,7 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 	var created []webhookconf.Configuration
 	for _, conf := range o.all {
 		var change webhookconf.Change
-		change.Bundle, change.Unneeded = c.trusted(conf.found, need, t)
+		change.Bundle, change.Unneeded = c.trusted(conf.found, need, plan)
 		if w.entries[conf.Name()] {
 			change.Entries = &c.desired
 		}
@@ -297,17 +297,17 @@ func (c *Controller) readOwner(ctx context.Context) {
 
 // trusted returns the caBundle of a configuration: the needed CAs, and those of its current CAs that another process
 // may still need.
-func (c *Controller) trusted(found webhookconf.Found, need []byte, t Trust) (bundle []byte, unneeded map[string]time.Time) {
+func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (bundle []byte, unneeded map[string]time.Time) {
 	live := ca.Bundle(found.Bundles...)
 	if !c.Once {
-		kept := ca.Common(live, t.Tolerated)
-		if t.Keep != nil {
-			kept = ca.Bundle(kept, t.Keep(live))
+		kept := ca.Common(live, plan.Tolerated)
+		if plan.Retain != nil {
+			kept = ca.Bundle(kept, plan.Retain(live))
 		}
 		return ca.Bundle(need, kept), nil
 	}
 	retain := c.Retain
-	if t.Distrusted {
+	if plan.Distrusted {
 		retain = 0
 	}
 	return found.Outgrow(need, retain, c.Now())
@@ -342,14 +342,14 @@ func (c *Controller) judge(o Observation, first string) {
 
 // verify returns the reason why API servers cannot call this process yet.
 func (c *Controller) verify(o Observation, first string) error {
-	if c.Lives && !c.unknown.Load() && c.Leases != nil && c.versions[c.desired.Version].Came == 0 {
+	if c.Serving && !c.unknown.Load() && c.Lease != nil && c.versions[c.desired.Version].Ordinal == 0 {
 		return errors.New("this version has no record in the Lease yet")
 	}
 	if o.Unseen {
 		return c.Certificates.verifyRecorded()
 	}
 	other := first != c.desired.Version && first != ""
-	if target := c.versions[first].Target; other && c.Lives && target != c.desired.Options.Target.Program() {
+	if target := c.versions[first].Target; other && c.Serving && target != c.desired.Options.Target.Program() {
 		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
 	}
 	for _, conf := range o.all {
@@ -361,7 +361,7 @@ func (c *Controller) verify(o Observation, first string) error {
 			return fmt.Errorf("%s does not exist yet", conf)
 		case conf.holds && !conf.found.Exists:
 			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
-		case c.Lives && !conf.found.Intact(c.desired):
+		case c.Serving && !conf.found.Intact(c.desired):
 			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
 		case conf.holds && len(missing) > 0:
 			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", conf, strings.Join(missing, ", "))

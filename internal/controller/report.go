@@ -132,19 +132,19 @@ func (r *Report) blocked(log logr.Logger, why string) {
 }
 
 // observed reports the state that a pass has observed.
-func (r *Report) observed(c *Controller, t Trust, first string) {
+func (r *Report) observed(c *Controller, plan Plan, first string) {
 	if r == nil {
 		return
 	}
 	waits := ""
-	if first != "" && first != c.desired.Version && c.Lives {
+	if first != "" && first != c.desired.Version && c.Serving {
 		waits = first
 	}
 	r.mu.Lock()
 	changed := waits != r.waits
 	r.waits = waits
-	if t.own != nil {
-		r.state = t.own.state
+	if plan.own != nil {
+		r.state = plan.own
 	}
 	r.mu.Unlock()
 	switch {
@@ -154,18 +154,17 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	case changed:
 		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.desired.Version)
 	}
-	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Living())))
+	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Serving())))
 	r.Waits(ForVersion, waits != "")
-	if leaf := c.Certificates.leaf(); leaf != nil {
+	if leaf := c.Certificates.Certificate(); leaf != nil {
 		r.metrics.expiration.WithLabelValues(r.secret, "serving").Set(seconds(leaf.NotAfter))
 	}
-	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(t.Waiting != nil))
-	if t.own == nil {
-		r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(t.Lacks == "" && t.Excess == ""))
+	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(plan.Waiting != nil))
+	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.Missing == "" && plan.Surplus == ""))
+	state := plan.own
+	if state == nil {
 		return
 	}
-	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(t.own.inSync))
-	state := t.own.state
 	if authority, err := state.Current(); err == nil {
 		r.metrics.expiration.WithLabelValues(r.secret, "ca").Set(seconds(authority.Certificate.NotAfter))
 	}

@@ -41,14 +41,10 @@ func (e *AnotherProgramError) Error() string {
 		"stop that program first, or, if both are to run, give this one an OperatorFingerprint of its own", e.Theirs, e.Ours, e.Lease)
 }
 
-func (c *Controller) lease() *rollout.Lease {
-	return &rollout.Lease{Client: c.Leases, Namespace: c.Namespace, Name: c.LeaseName}
-}
-
 // record returns the initial record of this version.
 func (c *Controller) record(o *Observation) rollout.Record {
 	r := rollout.Record{Target: c.registration.Options.Target.Program(), Steps: c.registration.Desired(o.found(), nil).Registered()}
-	if c.Cache.Polls(c.lease().Empty()) {
+	if c.Cache.Polls(c.Lease.Empty()) {
 		r.Within = answersWithin
 	}
 	return r
@@ -58,39 +54,39 @@ func (c *Controller) record(o *Observation) rollout.Record {
 // this one if versions cannot be known.
 func (c *Controller) rollout(ctx context.Context, o *Observation) (first string, again time.Time, did bool, err error) {
 	version := c.registration.Version
-	if c.Leases == nil || c.Once { // a short-lived process registers on request; see Order
+	if c.Lease == nil || c.Once { // a short-lived process registers on request; see Order
 		return version, again, false, nil
 	}
-	lease := c.lease().Empty()
+	lease := c.Lease.Empty()
 	err = c.Cache.Get(ctx, lease)
 	switch {
 	case errors.Is(err, cluster.ErrUnseen):
 		c.unknown.Store(true)
-		c.Report.logLimited(c.Log, noVersions, c.lease().String())
+		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return version, again, false, nil
 	case apierrors.IsNotFound(err):
-		lease = c.lease().Empty()
+		lease = c.Lease.Empty()
 	case err != nil:
 		return "", again, false, err
 	}
 	c.unknown.Store(false)
 	now, found := c.Now(), rollout.Read(lease.GetAnnotations())
-	c.seen = rollout.Sight(c.seen, found, now, c.API.SilentUntil())
+	c.seen = rollout.Observe(c.seen, found, now, c.API.SilentUntil())
 	c.versions = found
 	standing := webhookconf.Standing(o.found())
-	if first = found.First(standing); !c.Lives || c.removing.Load() || c.left.Load() {
+	if first = found.First(standing); !c.Serving || c.removing.Load() || c.stopping.Load() {
 		return first, again, false, nil
 	}
 	d := rollout.Decide(rollout.Input{Version: version, Record: c.record(o), Found: found, Standing: standing, Seen: c.seen, Now: now})
 	if d.Other != "" {
-		other := &AnotherProgramError{Lease: c.lease().String(), Theirs: d.Other, Ours: c.registration.Options.Target.Program()}
+		other := &AnotherProgramError{Lease: c.Lease.String(), Theirs: d.Other, Ours: c.registration.Options.Target.Program()}
 		if d.Stands {
 			c.refused.Store(true)
 			return "", again, false, other
 		}
 		c.Report.newcomer(c.Log, other)
 	}
-	again = rollout.Soonest(again, d.Again)
+	again = rollout.Soonest(again, d.RequeueAt)
 	c.forget("versions", d.Next == nil)
 	if d.Next == nil {
 		return first, again, false, nil
@@ -98,7 +94,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	if wait := c.hesitate("versions", d.Why, d.Pause); d.Pause > 0 && wait > 0 {
 		return first, rollout.Soonest(again, now.Add(wait)), false, nil
 	}
-	err = c.lease().Write(ctx, lease, d.Next)
+	err = c.Lease.Write(ctx, lease, d.Next)
 	c.Cache.Wrote(lease)
 	if err == nil || !c.callsUs(err) { // a lost race proves nothing about the registration
 		c.unreached = 0
@@ -134,17 +130,17 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 // another version takes precedence. Otherwise a replica with a late copy of the Lease could revert that version's
 // write.
 func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
-	if c.Leases == nil || c.unknown.Load() || c.Once || c.unreached >= maxUnreached {
+	if c.Lease == nil || c.unknown.Load() || c.Once || c.unreached >= maxUnreached {
 		return nil
 	}
-	return c.lease().StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
+	return c.Lease.StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
 }
 
 // Leave records in the Lease that this replica stops, after which nothing is registered any more. Other replicas of its
 // version contradict the record. If there are none, the next version waits only briefly, and after the last replica not
 // at all.
 func (c *Controller) Leave(ctx context.Context, last bool) error {
-	c.left.Store(true)
+	c.stopping.Store(true)
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
@@ -153,11 +149,11 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 }
 
 func (c *Controller) announce(ctx context.Context, last bool) error {
-	if !c.Lives || c.Leases == nil || c.unknown.Load() {
+	if !c.Serving || c.Lease == nil || c.unknown.Load() {
 		return nil
 	}
 	version := c.registration.Version
-	return c.lease().Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Leave(version, last) })
+	return c.Lease.Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Leave(version, last) })
 }
 
 // Order gives this version's registration precedence over all others, on the request of a user. Without rights on the
@@ -167,11 +163,11 @@ func (c *Controller) Order(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.lease().Change(ctx, func(found rollout.Versions) rollout.Versions {
+	err = c.Lease.Change(ctx, func(found rollout.Versions) rollout.Versions {
 		return found.Order(c.registration.Version, c.record(&o))
 	})
 	if apierrors.IsForbidden(err) {
-		c.Report.logLimited(c.Log, noVersions, c.lease().String())
+		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return nil
 	}
 	return err

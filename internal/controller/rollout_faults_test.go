@@ -111,12 +111,12 @@ func (w *rollouts) edit() {
 	version := all[w.rng.IntN(len(all))]
 	r := versions[version]
 	if number := []int64{1<<53 - 1, -1, 0, edited}[w.rng.IntN(4)]; number > 0 && w.chance(0.2) && !w.broken.ignoring {
-		r.Asked = number
+		r.Probed = number
 	} else {
-		r.Came = number
+		r.Ordinal = number
 	}
 	if w.broken.ignoring {
-		r.Came = edited
+		r.Ordinal = edited
 	}
 	versions[version] = r
 	lease := w.lease.latest().object.DeepCopyObject().(*unstructured.Unstructured)

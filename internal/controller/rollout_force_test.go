@@ -86,16 +86,16 @@ func (m *member) reads(object client.Object) {
 		found := rollout.Read(object.GetAnnotations())
 		own, known := found[m.version()]
 		if w.broken.mute {
-			own.Answered = own.Asked
+			own.Answered = own.Probed
 		}
-		if w.broken.uncleared && own.Asked <= own.Answered {
-			own.Left = false
+		if w.broken.uncleared && own.Probed <= own.Answered {
+			own.Stopping = false
 		}
 		if known {
 			found[m.version()] = own
 		}
 		for version, r := range found {
-			if w.broken.ignoring && r.Came > edited {
+			if w.broken.ignoring && r.Ordinal > edited {
 				delete(found, version)
 			}
 		}

@@ -201,8 +201,8 @@ func (m *member) run() {
 		return nil
 	}
 	config := controller.Config{
-		Cache: cache, Configurations: configurationsOf{p: p, change: m.reads}.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
-		Certificates: authority, Registration: m.registered, Registers: true, Lives: true,
+		Cache: cache, Configurations: configurationsOf{p: p, change: m.reads}.all(), Lease: leaseOf(p),
+		Certificates: authority, Registration: m.registered, Registers: true, Serving: true,
 		Serve: serve, API: outages{m},
 		Ready: func(err error) {
 			switch {
@@ -216,10 +216,10 @@ func (m *member) run() {
 		Now: p.now, Random: w.rng.Float64,
 	}
 	if w.broken.apart {
-		config.Leases = nil
+		config.Lease = nil
 	}
 	if w.broken.late {
-		config.Leases = trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease, change: func(lease *unstructured.Unstructured) {
+		config.Lease.Client = trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease, change: func(lease *unstructured.Unstructured) {
 			if last, _ := p.copied(w.lease); last.object != nil {
 				last.object.(*unstructured.Unstructured).DeepCopyInto(lease)
 			}
@@ -331,8 +331,8 @@ func (w *rollouts) order() {
 	part.waits()
 	p.start(func() {
 		c := controller.New(controller.Config{
-			Cache: copies{process: p, direct: true}, Configurations: configurationsOf{p: p}.all(), Leases: leasesOf(p), Namespace: namespace,
-			LeaseName: leaseName, Certificates: authority, Registration: part.registered,
+			Cache: copies{process: p, direct: true}, Configurations: configurationsOf{p: p}.all(), Lease: leaseOf(p),
+			Certificates: authority, Registration: part.registered,
 			Registers: true, Once: true, Now: p.now, Random: w.rng.Float64,
 		})
 		if err := c.Register(context.Background()); err != nil {
@@ -447,7 +447,7 @@ func (m *member) answer(path string) (steps []string, ok bool) {
 func (w *rollouts) whole(m *member, version, path string, ran []string) {
 	versions := w.versions()
 	of, known := versions[version]
-	if _, own := m.declared[path]; own || !known || of.Came <= versions[m.version()].Came {
+	if _, own := m.declared[path]; own || !known || of.Ordinal <= versions[m.version()].Ordinal {
 		return
 	}
 	for other, r := range versions {
@@ -497,7 +497,7 @@ func (w *rollouts) common() []string {
 // check notes which versions live.
 func (w *rollouts) check() {
 	for version, r := range w.versions() {
-		if r.Gone {
+		if r.Removed {
 			delete(w.alive, version)
 			continue
 		}
@@ -569,10 +569,10 @@ func (w *rollouts) wroteLease(p *process, last stored) {
 		w.fail("%d writes of the Lease in 20 s: a fight", n)
 	}
 	for version, r := range now {
-		if r.Gone != before[version].Gone || !reflect.DeepEqual(r.Steps, before[version].Steps) {
+		if r.Removed != before[version].Removed || !reflect.DeepEqual(r.Steps, before[version].Steps) {
 			w.forms = nil
 		}
-		if !r.Gone || before[version].Gone || r.Ordered != before[version].Ordered || p.name == "person" {
+		if !r.Removed || before[version].Removed || r.Ordered != before[version].Ordered || p.name == "person" {
 			continue
 		}
 		for _, m := range w.callable() {
@@ -587,11 +587,11 @@ func tell(v rollout.Versions) string {
 	var all []string
 	for _, version := range v.InOrder() {
 		r := v[version]
-		text := fmt.Sprintf("%s asked %d answered %d", version, r.Asked, r.Answered)
+		text := fmt.Sprintf("%s asked %d answered %d", version, r.Probed, r.Answered)
 		for _, mark := range []struct {
 			text string
 			is   bool
-		}{{" left", r.Left}, {" gone", r.Gone}, {" ordered", r.Ordered}} {
+		}{{" left", r.Stopping}, {" gone", r.Removed}, {" ordered", r.Ordered}} {
 			if mark.is {
 				text += mark.text
 			}
@@ -641,10 +641,10 @@ func (w *rollouts) settle() {
 	}
 	versions := w.versions()
 	for version, r := range versions {
-		if r.Gone == alive[version] {
-			w.fail("%s is gone: %v; replicas of it run: %v", version, r.Gone, alive[version])
+		if r.Removed == alive[version] {
+			w.fail("%s is gone: %v; replicas of it run: %v", version, r.Removed, alive[version])
 		}
-		if r.Left && !r.Gone {
+		if r.Stopping && !r.Removed {
 			w.fail("%s still counts as one of which a replica has just left", version)
 		}
 	}

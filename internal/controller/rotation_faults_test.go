@@ -51,7 +51,7 @@ func (w *rotations) distrust() {
 	person.process = w.newProcess(fmt.Sprint("person ", w.asked), 0)
 	person.process.start(func() {
 		config := person.config(person.process)
-		config.Lives, config.OnlyTrust, config.Leases, config.Ready = false, true, nil, nil
+		config.Serving, config.OnlyTrust, config.Lease, config.Ready = false, true, nil, nil
 		c := controller.New(config)
 		if err := c.Obtain(context.Background()); err == nil {
 			_ = c.Rotate(context.Background(), true)

@@ -212,10 +212,10 @@ func (r *replica) config(p *process) controller.Config {
 		},
 	}
 	return controller.Config{
-		Cache: cache, Configurations: connection.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
+		Cache: cache, Configurations: connection.all(), Lease: leaseOf(p),
 		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Retain: retain, Log: logr.Discard(), Now: p.now},
 		Registration: program,
-		Registers:    true, Lives: true, Retain: retain, Lag: w.lag,
+		Registers:    true, Serving: true, Retain: retain, Lag: w.lag,
 		Ready: func(err error) { r.becomes(p, err) },
 		Now:   p.now, Random: w.rng.Float64,
 	}

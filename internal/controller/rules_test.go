@@ -30,12 +30,12 @@ import (
 )
 
 func once(c *controller.Config) {
-	c.Once, c.Lives = true, false
+	c.Once, c.Serving = true, false
 	direct(c)
 }
 
 func onlyTrust(c *controller.Config) {
-	c.OnlyTrust, c.Lives, c.Leases = true, false, nil
+	c.OnlyTrust, c.Serving, c.Lease = true, false, nil
 	direct(c)
 }
 
@@ -290,7 +290,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 		s.replica()
 		tried := 0
 		c := controller.New(s.config(func(c *controller.Config) {
-			c.Registration, c.Leases = desired("two", "other"), unwritable{Leases: c.Leases, err: err, tried: &tried}
+			c.Registration, c.Lease.Client = desired("two", "other"), unwritable{Leases: c.Lease.Client, err: err, tried: &tried}
 		}))
 		Expect(c.Obtain(context.Background())).To(Succeed())
 		for tried < 10 {
@@ -482,7 +482,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 		answers := func(number int64) {
 			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
 				found := rollout.Read(lease.GetAnnotations())
-				found["two"] = rollout.Record{Came: 2, Target: theirs, Asked: 1, Answered: number}
+				found["two"] = rollout.Record{Ordinal: 2, Target: theirs, Probed: 1, Answered: number}
 				lease.SetAnnotations(found.Write(lease.GetAnnotations()))
 			})
 		}

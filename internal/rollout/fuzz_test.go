@@ -36,15 +36,15 @@ func FuzzRead(f *testing.F) {
 		}
 		const own = "own"
 		before := found.First("v1")
-		now, writes, seen := dawn, 0, map[string]rollout.Sighting(nil)
+		now, writes, seen := dawn, 0, map[string]rollout.Observation(nil)
 		for range 200 {
-			seen = rollout.Sight(seen, found, now, time.Time{})
+			seen = rollout.Observe(seen, found, now, time.Time{})
 			_ = found.Routes(own)
 			d := rollout.Decide(rollout.Input{Version: own, Record: rollout.Record{Target: "here"}, Found: found, Standing: "v1", Seen: seen, Now: now})
 			if writes == 0 && before != "" && before != own && d.Next.First("v1") != before {
 				t.Fatalf("%s goes before %s: %v", d.Next.First("v1"), before, d.Next)
 			}
-			if d.Next == nil && d.Again.IsZero() {
+			if d.Next == nil && d.RequeueAt.IsZero() {
 				return
 			}
 			if d.Next != nil {

@@ -4,9 +4,9 @@
 //	those of its steps that they have. When its last replica is gone, the registration of the next version replaces it
 //	as a whole.
 //
-// The version that stands is the one whose registration the configurations hold. Versions find each other by their records in one Lease. Liveness is queried: a replica of another version writes a
-// question into a record, and any replica of that version answers it. A version that does not answer is gone. With a
-// single version, nothing is written.
+// The version that stands is the one whose registration the configurations hold. Versions find each other by their
+// records in one Lease. Liveness is probed: a replica of another version writes a probe into a record, and any replica of
+// that version answers it. A version that does not answer is removed. With a single version, nothing is written.
 //
 // The decisions are pure functions. Only Lease reads and writes the cluster.
 package rollout
@@ -28,38 +28,38 @@ const (
 	// PauseLong and PauseShort bound the time for which a replica delays a write that all replicas consider due.
 	PauseLong, PauseShort = time.Second, 200 * time.Millisecond
 
-	// askEvery is the time for which an answer is valid.
-	askEvery = 10 * time.Second
+	// probeEvery is the time for which an answer is valid.
+	probeEvery = 10 * time.Second
 
 	// answerWithin is the time that a version has to answer.
 	answerWithin = 10 * time.Second
 
-	// leftWithin is the same after one of its replicas has recorded that it stops.
-	leftWithin = 1500 * time.Millisecond
+	// stoppingWithin is the same after one of its replicas has recorded that it stops.
+	stoppingWithin = 1500 * time.Millisecond
 
-	// plausible is an upper bound for the numbers in a record. Every version of a program, and every question, counts
+	// plausible is an upper bound for the numbers in a record. Every version of a program, and every probe, counts
 	// one up. A greater number was written by hand, and would soon overflow.
 	plausible = 1 << 40
 
 	// maxWithin bounds the time for which a record can make others wait.
 	maxWithin = 5 * time.Minute
 
-	// goneKept is the number of gone versions whose records are kept, because API servers that lag behind can still
+	// removedKept is the number of removed versions whose records are kept, because API servers that lag behind can still
 	// call their paths.
-	goneKept = 2
+	removedKept = 2
 )
 
 // Record is the information that a version of a program publishes about itself.
 type Record struct {
-	Came     int64               `json:"came"`               // position in the order of arrival
+	Ordinal  int64               `json:"came"`               // position in the order of arrival
 	Target   string              `json:"target"`             // the address that the API server calls; distinguishes programs
 	Steps    map[string][]string `json:"steps"`              // the steps behind each path that the version registers
-	Asked    int64               `json:"asked,omitempty"`    // number of the last question whether a replica is live
-	Answered int64               `json:"answered,omitempty"` // number of the last answered question
+	Probed   int64               `json:"asked,omitempty"`    // number of the last probe whether a replica is live
+	Answered int64               `json:"answered,omitempty"` // number of the last answered probe
 	Within   int64               `json:"within,omitempty"`   // seconds in which a replica answers; 0 means answerWithin
-	Left     bool                `json:"left,omitempty"`     // a replica has stopped since the last answer
+	Stopping bool                `json:"left,omitempty"`     // a replica has stopped since the last answer
 	Ordered  bool                `json:"ordered,omitempty"`  // RegisterExtensions has registered it; it precedes all other versions
-	Gone     bool                `json:"gone,omitempty"`     // no replica has answered
+	Removed  bool                `json:"gone,omitempty"`     // no replica has answered
 }
 
 // within returns the time that the version has to answer.
@@ -89,13 +89,13 @@ func (v Versions) sane() Versions {
 	next := maps.Clone(v)
 	for i, version := range v.InOrder() {
 		r := v[version]
-		if slices.ContainsFunc(slices.Collect(maps.Values(v)), func(r Record) bool { return r.Came <= 0 || r.Came > plausible }) {
-			r.Came = int64(i + 1)
+		if slices.ContainsFunc(slices.Collect(maps.Values(v)), func(r Record) bool { return r.Ordinal <= 0 || r.Ordinal > plausible }) {
+			r.Ordinal = int64(i + 1)
 		}
-		if r.Asked < 0 || r.Asked > plausible || r.Answered < 0 {
-			r.Asked, r.Answered = 0, 0
+		if r.Probed < 0 || r.Probed > plausible || r.Answered < 0 {
+			r.Probed, r.Answered = 0, 0
 		}
-		r.Answered = min(r.Answered, r.Asked)
+		r.Answered = min(r.Answered, r.Probed)
 		next[version] = r
 	}
 	return next
@@ -119,7 +119,7 @@ func (v Versions) Write(annotations map[string]string) map[string]string {
 // InOrder returns the versions in the order in which they came.
 func (v Versions) InOrder() []string {
 	return slices.SortedFunc(maps.Keys(v), func(a, b string) int {
-		return cmp.Or(cmp.Compare(v[a].Came, v[b].Came), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(v[a].Ordinal, v[b].Ordinal), strings.Compare(a, b))
 	})
 }
 
@@ -128,7 +128,7 @@ func (v Versions) InOrder() []string {
 func (v Versions) First(standing string) (first string) {
 	for _, version := range v.InOrder() {
 		switch r := v[version]; {
-		case r.Gone:
+		case r.Removed:
 		case first == "", r.Ordered, version == standing && !v[first].Ordered:
 			first = version
 		}
@@ -140,7 +140,7 @@ func (v Versions) First(standing string) (first string) {
 func (v Versions) Declares(this string) func(key string) bool {
 	keys := map[string]bool{}
 	for version, r := range v {
-		if version != this && !r.Gone && r.Target == v[this].Target {
+		if version != this && !r.Removed && r.Target == v[this].Target {
 			for _, steps := range r.Steps {
 				for _, key := range steps {
 					keys[key] = true
@@ -151,29 +151,29 @@ func (v Versions) Declares(this string) func(key string) bool {
 	return func(key string) bool { return keys[key] }
 }
 
-// Living returns the number of versions that have replicas, as far as is known.
-func (v Versions) Living() (n int) {
+// Serving returns the number of versions that have replicas, as far as is known.
+func (v Versions) Serving() (n int) {
 	for _, r := range v {
-		if !r.Gone {
+		if !r.Removed {
 			n++
 		}
 	}
 	return n
 }
 
-// add returns the records with one more, which comes last. The oldest records of gone versions are left out.
+// add returns the records with one more, which comes last. The oldest records of removed versions are left out.
 func (v Versions) add(version string, r Record) Versions {
-	next, last, gone := maps.Clone(v), int64(0), 0
+	next, last, removed := maps.Clone(v), int64(0), 0
 	delete(next, version)
 	for _, other := range slices.Backward(next.InOrder()) {
-		last = max(last, next[other].Came)
-		if next[other].Gone {
-			if gone++; gone > goneKept {
+		last = max(last, next[other].Ordinal)
+		if next[other].Removed {
+			if removed++; removed > removedKept {
 				delete(next, other)
 			}
 		}
 	}
-	r.Came = last + 1
+	r.Ordinal = last + 1
 	next[version] = r
 	return next
 }
@@ -185,30 +185,30 @@ func (v Versions) Order(version string, r Record) Versions {
 	}
 	next := v.sane().add(version, r)
 	for other, o := range next {
-		o.Gone = o.Gone || o.Ordered // an earlier order is not a version of its own
+		o.Removed = o.Removed || o.Ordered // an earlier order is not a version of its own
 		o.Ordered = other == version
 		next[other] = o
 	}
 	return next
 }
 
-// Sighting is the last observed state of another version's record, and the time since when it has been in that state.
-type Sighting struct {
-	Asked, Answered int64
-	Left            bool
-	Since           time.Time
-	Lives           bool // it has answered a question while this replica was watching
+// Observation is the last observed state of another version's record, and the time since when it has been in that state.
+type Observation struct {
+	Probed, Answered int64
+	Stopping         bool
+	Since            time.Time
+	Serving          bool // it has answered a probe while this replica was watching
 }
 
-// Sight returns the sightings updated with the found records. now is the time, or the later one from which silence proves
+// Observe returns the observations updated with the found records. now is the time, or the later one from which silence proves
 // something: an outage that this replica has seen may have cut off the others too, so it restarts the clock.
-func Sight(seen map[string]Sighting, found Versions, now, provesFrom time.Time) map[string]Sighting {
-	next := map[string]Sighting{}
+func Observe(seen map[string]Observation, found Versions, now, provesFrom time.Time) map[string]Observation {
+	next := map[string]Observation{}
 	for version, r := range found {
 		s, known := seen[version]
-		if !known || s.Asked != r.Asked || s.Answered != r.Answered || s.Left != r.Left {
-			lives := known && (s.Lives || r.Answered > s.Answered)
-			s = Sighting{Asked: r.Asked, Answered: r.Answered, Left: r.Left, Since: now, Lives: lives}
+		if !known || s.Probed != r.Probed || s.Answered != r.Answered || s.Stopping != r.Stopping {
+			serving := known && (s.Serving || r.Answered > s.Answered)
+			s = Observation{Probed: r.Probed, Answered: r.Answered, Stopping: r.Stopping, Since: now, Serving: serving}
 		}
 		if s.Since.Before(provesFrom) {
 			s.Since = provesFrom
@@ -224,18 +224,18 @@ type Input struct {
 	Record   Record // the initial record of this version
 	Found    Versions
 	Standing string // the version that stands; see Versions.First
-	Seen     map[string]Sighting
+	Seen     map[string]Observation
 	Now      time.Time
 }
 
 // Decision is the action of a replica on the records.
 type Decision struct {
-	Next   Versions      // the new contents of the Lease; nil if it needs no change
-	Pause  time.Duration // the longest random delay of the write, so that one replica writes for all
-	Again  time.Time     // the time of the next decision if nothing changes before; zero for never
-	Why    string        // describes the changes of Next
-	Other  string        // the target of another live program with the same fingerprint; or empty
-	Stands bool          // the registration of that program stands, and not this one's
+	Next      Versions      // the new contents of the Lease; nil if it needs no change
+	Pause     time.Duration // the longest random delay of the write, so that one replica writes for all
+	RequeueAt time.Time     // the time of the next decision if nothing changes before; zero for never
+	Why       string        // describes the changes of Next
+	Other     string        // the target of another live program with the same fingerprint; or empty
+	Stands    bool          // the registration of that program stands, and not this one's
 }
 
 // Decide returns the decision for an input. It is a pure function.
@@ -249,48 +249,48 @@ func Decide(in Input) Decision {
 	}
 	own, known := found[in.Version]
 	grown, grows := own.with(in.Record)
-	asked := own.Asked > own.Answered
+	probed := own.Probed > own.Answered
 	switch {
-	case !known || own.Gone:
+	case !known || own.Removed:
 		next = found.add(in.Version, in.Record)
 		d.Next, d.Pause, d.Why = next, 0, "joined"
-	case asked || own.Left || grows:
+	case probed || own.Stopping || grows:
 		pause := PauseLong
-		if own.Left || grows {
+		if own.Stopping || grows {
 			pause = PauseShort
 		}
-		grown.Answered, grown.Left = own.Asked, false
+		grown.Answered, grown.Stopping = own.Probed, false
 		changed(in.Version, grown, pause, "answered")
 	case !reflect.DeepEqual(found, in.Found):
 		changed(in.Version, own, PauseLong, "corrected numbers")
 	}
 	first := found.First(in.Standing)
 	for _, version := range found.InOrder() {
-		r, left := next[version]
-		if !left || version == in.Version || r.Gone {
+		r, kept := next[version]
+		if !kept || version == in.Version || r.Removed {
 			continue
 		}
 		seen := in.Seen[version]
-		if r.Target != in.Record.Target && seen.Lives && known && !own.Gone && !d.Stands {
+		if r.Target != in.Record.Target && seen.Serving && known && !own.Removed && !d.Stands {
 			d.Other, d.Stands = r.Target, found[first].Target == r.Target
 		}
-		asked, pause, due := r.Asked > r.Answered, PauseLong, seen.Since.Add(askEvery)
+		probed, pause, due := r.Probed > r.Answered, PauseLong, seen.Since.Add(probeEvery)
 		switch {
-		case asked && r.Left && r.Within <= int64(answerWithin/time.Second):
-			due = seen.Since.Add(leftWithin)
-		case asked:
+		case probed && r.Stopping && r.Within <= int64(answerWithin/time.Second):
+			due = seen.Since.Add(stoppingWithin)
+		case probed:
 			due = seen.Since.Add(r.within())
-		case r.Left || !seen.Lives && seen.Answered == r.Answered:
+		case r.Stopping || !seen.Serving && seen.Answered == r.Answered:
 			due, pause = in.Now, PauseShort // it may have died before any replica looked
 		}
 		switch {
 		case in.Now.Before(due):
-			d.Again = Soonest(d.Again, due)
-		case asked:
-			r.Gone = true
+			d.RequeueAt = Soonest(d.RequeueAt, due)
+		case probed:
+			r.Removed = true
 			changed(version, r, PauseShort, "found no replica of "+version)
 		default:
-			r.Asked++
+			r.Probed++
 			changed(version, r, pause, "asked "+version)
 		}
 	}
@@ -320,19 +320,19 @@ func (r Record) with(initial Record) (grown Record, grows bool) {
 // means that the version has no other replica.
 func (v Versions) Leave(version string, last bool) Versions {
 	own, known := v[version]
-	if !known || own.Gone || own.Left && !last {
+	if !known || own.Removed || own.Stopping && !last {
 		return nil
 	}
 	next := maps.Clone(v)
-	own.Left, own.Gone = true, last
+	own.Stopping, own.Removed = true, last
 	next[version] = own
 	return next
 }
 
 // Route holds the steps that answer on a path that another version registers.
 type Route struct {
-	Steps []string
-	Gone  []string // those of Steps that no live version has
+	Steps   []string
+	Removed []string // those of Steps that no live version has
 	// All means that only a replica that has all of the steps answers on the path. The other version came later, so the
 	// API server may already use a registration that this replica does not know.
 	All bool
@@ -343,22 +343,22 @@ type Route struct {
 // because another replica may have registered it first.
 func (v Versions) Routes(version string) map[string]Route {
 	own, known := v[version]
-	known = known && !own.Gone // a gone version comes back after all live ones
+	known = known && !own.Removed // a removed version comes back after all live ones
 	routes := map[string]Route{}
 	for _, other := range v.InOrder() {
 		r := v[other]
-		later := known && r.Came > own.Came
+		later := known && r.Ordinal > own.Ordinal
 		for path, steps := range r.Steps {
 			at, there := routes[path]
 			at.All = later && (at.All || !there) // an earlier version may register it too
 			for _, step := range steps {
 				if !slices.Contains(at.Steps, step) {
 					at.Steps = append(at.Steps, step)
-					if r.Gone {
-						at.Gone = append(at.Gone, step)
+					if r.Removed {
+						at.Removed = append(at.Removed, step)
 					}
-				} else if i := slices.Index(at.Gone, step); i >= 0 && !r.Gone {
-					at.Gone = slices.Delete(at.Gone, i, i+1)
+				} else if i := slices.Index(at.Removed, step); i >= 0 && !r.Removed {
+					at.Removed = slices.Delete(at.Removed, i, i+1)
 				}
 			}
 			routes[path] = at

@@ -18,16 +18,16 @@ var dawn = time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 // lived is a record that nothing is due for, as the replicas of another version have seen it.
 func lived(came int64, changes ...func(*rollout.Record)) rollout.Record {
-	r := rollout.Record{Came: came, Target: "here", Asked: 3, Answered: 3}
+	r := rollout.Record{Ordinal: came, Target: "here", Probed: 3, Answered: 3}
 	for _, change := range changes {
 		change(&r)
 	}
 	return r
 }
 
-func asked(r *rollout.Record)   { r.Asked++ }
-func left(r *rollout.Record)    { r.Left = true }
-func gone(r *rollout.Record)    { r.Gone = true }
+func asked(r *rollout.Record)   { r.Probed++ }
+func left(r *rollout.Record)    { r.Stopping = true }
+func gone(r *rollout.Record)    { r.Removed = true }
 func polls(r *rollout.Record)   { r.Within = 45 }
 func ordered(r *rollout.Record) { r.Ordered = true }
 func afar(r *rollout.Record)    { r.Target = "elsewhere" }
@@ -37,11 +37,11 @@ var _ = Describe("Decide", func() {
 	DescribeTable("says of two versions",
 		func(why string, own, other rollout.Record, lives bool, ago time.Duration, pause time.Duration, expect func(next rollout.Versions)) {
 			found := rollout.Versions{"other": other}
-			if own.Came > 0 {
+			if own.Ordinal > 0 {
 				found["own"] = own
 			}
-			seen := map[string]rollout.Sighting{
-				"other": {Asked: other.Asked, Answered: other.Answered, Left: other.Left, Since: dawn.Add(-ago), Lives: lives},
+			seen := map[string]rollout.Observation{
+				"other": {Probed: other.Probed, Answered: other.Answered, Stopping: other.Stopping, Since: dawn.Add(-ago), Serving: lives},
 			}
 			d := rollout.Decide(rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: found, Standing: "other", Seen: seen, Now: dawn})
 			Expect(d.Why).To(Equal(why))
@@ -53,53 +53,53 @@ var _ = Describe("Decide", func() {
 			expect(d.Next)
 		},
 		Entry("its own is not there", "joined", rollout.Record{}, lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
-			Expect(next["own"].Came).To(BeEquivalentTo(5))
+			Expect(next["own"].Ordinal).To(BeEquivalentTo(5))
 			Expect(next.First("other")).To(Equal("other"))
 		}),
 		Entry("its own was given up", "joined", lived(1, gone), lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
-			Expect(next["own"]).To(Equal(rollout.Record{Came: 5, Target: "here"}))
+			Expect(next["own"]).To(Equal(rollout.Record{Ordinal: 5, Target: "here"}))
 		}),
 		Entry("it is asked", "answered", lived(5, asked), lived(4), true, time.Second, rollout.PauseLong, func(next rollout.Versions) {
 			Expect(next["own"].Answered).To(BeEquivalentTo(4))
 		}),
 		Entry("it is asked after one of its replicas has left", "answered", lived(5, asked, left), lived(4), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["own"].Left).To(BeFalse())
+			Expect(next["own"].Stopping).To(BeFalse())
 		}),
 		Entry("one of its replicas has left, and the others contradict", "answered", lived(5, left), lived(4), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["own"]).To(Equal(lived(5)))
 		}),
 		Entry("the other has answered lately", "", lived(5), lived(4), true, 9*time.Second, time.Duration(0), nil),
 		Entry("the other has answered long ago", "asked other", lived(5), lived(4), true, 10*time.Second, rollout.PauseLong, func(next rollout.Versions) {
-			Expect(next["other"].Asked).To(BeEquivalentTo(4))
+			Expect(next["other"].Probed).To(BeEquivalentTo(4))
 		}),
 		Entry("the other has not been seen to answer", "asked other", lived(5), lived(4), false, time.Second, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["other"].Asked).To(BeEquivalentTo(4))
+			Expect(next["other"].Probed).To(BeEquivalentTo(4))
 		}),
 		Entry("a replica of the other has left", "asked other", lived(5), lived(4, left), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["other"].Left).To(BeTrue())
+			Expect(next["other"].Stopping).To(BeTrue())
 		}),
 		Entry("the other has been asked a moment ago", "", lived(5), lived(4, asked), true, 9*time.Second, time.Duration(0), nil),
 		Entry("the other does not answer", "found no replica of other", lived(5), lived(4, asked), true, 10*time.Second, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["other"].Gone).To(BeTrue())
+			Expect(next["other"].Removed).To(BeTrue())
 			Expect(next.First("other")).To(Equal("own"))
 		}),
 		Entry("the other, whose replica has left, has a moment to contradict", "", lived(5), lived(4, asked, left), true, 1400*time.Millisecond, time.Duration(0), nil),
 		Entry("the other, whose replica has left, does not contradict", "found no replica of other", lived(5), lived(4, asked, left), true, 1500*time.Millisecond, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["other"].Gone).To(BeTrue())
+			Expect(next["other"].Removed).To(BeTrue())
 		}),
 		Entry("the other polls, so it answers later", "", lived(5), lived(4, asked, polls), true, 44*time.Second, time.Duration(0), nil),
 		Entry("the other polls, a replica of it has left, and the others may not know yet", "", lived(5), lived(4, asked, left, polls), true, 44*time.Second, time.Duration(0), nil),
 		Entry("the other polls and does not answer", "found no replica of other", lived(5), lived(4, asked, polls), true, 45*time.Second, rollout.PauseShort, func(next rollout.Versions) {
-			Expect(next["other"].Gone).To(BeTrue())
+			Expect(next["other"].Removed).To(BeTrue())
 		}),
 		Entry("the other claims to answer within years", "found no replica of other", lived(5),
 			lived(4, asked, func(r *rollout.Record) { r.Within = 1 << 60 }), true, 5*time.Minute, rollout.PauseShort, func(next rollout.Versions) {
-				Expect(next["other"].Gone).To(BeTrue())
+				Expect(next["other"].Removed).To(BeTrue())
 			}),
 		Entry("the other is gone", "", lived(5), lived(4, asked, gone), true, time.Hour, time.Duration(0), nil),
 		Entry("both at once", "answered, asked other", lived(5, asked), lived(4), true, time.Minute, rollout.PauseLong, func(next rollout.Versions) {
 			Expect(next["own"].Answered).To(BeEquivalentTo(4))
-			Expect(next["other"].Asked).To(BeEquivalentTo(4))
+			Expect(next["other"].Probed).To(BeEquivalentTo(4))
 		}),
 	)
 
@@ -110,19 +110,19 @@ var _ = Describe("Decide", func() {
 
 	It("says when to look again: when the first answer or question is due", func() {
 		found := rollout.Versions{"own": lived(3), "a": lived(1), "b": lived(2, asked)}
-		seen := map[string]rollout.Sighting{
-			"a": {Asked: 3, Answered: 3, Since: dawn.Add(-2 * time.Second), Lives: true},
-			"b": {Asked: 4, Answered: 3, Since: dawn.Add(-5 * time.Second), Lives: true},
+		seen := map[string]rollout.Observation{
+			"a": {Probed: 3, Answered: 3, Since: dawn.Add(-2 * time.Second), Serving: true},
+			"b": {Probed: 4, Answered: 3, Since: dawn.Add(-5 * time.Second), Serving: true},
 		}
 		d := rollout.Decide(rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: found, Seen: seen, Now: dawn})
 		Expect(d.Next).To(BeNil())
-		Expect(d.Again).To(Equal(dawn.Add(5 * time.Second)))
+		Expect(d.RequeueAt).To(Equal(dawn.Add(5 * time.Second)))
 	})
 
 	DescribeTable("another program under the same fingerprint",
 		func(other, own rollout.Record, standing string, lives bool, is string, stands bool) {
 			found := rollout.Versions{"own": own, "other": other}
-			seen := map[string]rollout.Sighting{"other": {Asked: 3, Answered: 3, Since: dawn, Lives: lives}}
+			seen := map[string]rollout.Observation{"other": {Probed: 3, Answered: 3, Since: dawn, Serving: lives}}
 			d := rollout.Decide(rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: found, Standing: standing, Seen: seen, Now: dawn})
 			Expect(d.Other).To(Equal(is))
 			Expect(d.Stands).To(Equal(stands))
@@ -140,9 +140,9 @@ var _ = Describe("Decide", func() {
 
 	It("sees the program that stands behind another one that does not", func() {
 		found := rollout.Versions{"own": lived(1), "a": lived(2, afar), "b": lived(3, func(r *rollout.Record) { r.Target = "third" }), "c": lived(4, afar)}
-		seen := map[string]rollout.Sighting{}
+		seen := map[string]rollout.Observation{}
 		for version := range found {
-			seen[version] = rollout.Sighting{Asked: 3, Answered: 3, Since: dawn, Lives: true}
+			seen[version] = rollout.Observation{Probed: 3, Answered: 3, Since: dawn, Serving: true}
 		}
 		d := rollout.Decide(rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: found, Standing: "b", Seen: seen, Now: dawn})
 		Expect(d.Other).To(Equal("third"))
@@ -176,17 +176,17 @@ var _ = Describe("Decide", func() {
 			edit(found)
 			before := maps.Clone(found)
 			in := rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: found, Standing: "b", Now: dawn}
-			in.Seen = rollout.Sight(nil, found, dawn, time.Time{})
+			in.Seen = rollout.Observe(nil, found, dawn, time.Time{})
 			d := rollout.Decide(in)
 			Expect(found).To(Equal(before), "the found records are not changed")
 			Expect(d.Next.InOrder()).To(Equal(order))
 			Expect(d.Next.First("b")).To(Equal("b"))
 			for _, r := range d.Next {
-				Expect(r.Came).To(BeNumerically("~", 2, 1<<20))
-				Expect(r.Asked).To(BeNumerically("~", 2, 2))
+				Expect(r.Ordinal).To(BeNumerically("~", 2, 1<<20))
+				Expect(r.Probed).To(BeNumerically("~", 2, 2))
 				Expect(r.Answered).To(BeNumerically("~", 2, 2))
 			}
-			in.Found, in.Seen = d.Next, rollout.Sight(in.Seen, d.Next, dawn, time.Time{})
+			in.Found, in.Seen = d.Next, rollout.Observe(in.Seen, d.Next, dawn, time.Time{})
 			Expect(rollout.Decide(in).Next).To(BeNil(), "one write is enough")
 		},
 		Entry("a place after which there is hardly any", func(v rollout.Versions) { v["b"] = lived(1<<53 - 1) }, "a", "own", "b"),
@@ -194,41 +194,43 @@ var _ = Describe("Decide", func() {
 		Entry("a place before all others", func(v rollout.Versions) { v["b"] = lived(-1) }, "b", "a", "own"),
 		Entry("its own place", func(v rollout.Versions) { v["own"] = lived(1<<53 - 1) }, "a", "b", "own"),
 		Entry("no place", func(v rollout.Versions) { v["own"] = lived(0) }, "own", "a", "b"),
-		Entry("a number that no question has", func(v rollout.Versions) { v["b"] = rollout.Record{Came: 5, Target: "here", Asked: 1<<53 - 1} }, "a", "b", "own"),
-		Entry("negative numbers", func(v rollout.Versions) { v["b"] = rollout.Record{Came: 5, Target: "here", Asked: -1, Answered: -9} }, "a", "b", "own"),
+		Entry("a number that no question has", func(v rollout.Versions) { v["b"] = rollout.Record{Ordinal: 5, Target: "here", Probed: 1<<53 - 1} }, "a", "b", "own"),
+		Entry("negative numbers", func(v rollout.Versions) {
+			v["b"] = rollout.Record{Ordinal: 5, Target: "here", Probed: -1, Answered: -9}
+		}, "a", "b", "own"),
 	)
 
 	It("joins behind a record with an edited place, and replaces it by the same write", func() {
 		d := rollout.Decide(rollout.Input{Version: "own", Record: rollout.Record{Target: "here"}, Found: rollout.Versions{"a": lived(1), "b": lived(1<<53 - 1)}, Now: dawn})
 		Expect(d.Why).To(HavePrefix("joined"))
 		Expect(d.Next.InOrder()).To(Equal([]string{"a", "b", "own"}))
-		Expect(d.Next["own"].Came).To(BeEquivalentTo(3))
+		Expect(d.Next["own"].Ordinal).To(BeEquivalentTo(3))
 	})
 })
 
-var _ = Describe("Sight", func() {
+var _ = Describe("Observe", func() {
 	later := dawn.Add(time.Minute)
 
 	It("counts silence from when a record is seen for the first time, and proves no life by that", func() {
-		Expect(rollout.Sight(nil, rollout.Versions{"v": lived(1)}, later, time.Time{})).To(Equal(map[string]rollout.Sighting{"v": {Asked: 3, Answered: 3, Since: later}}))
+		Expect(rollout.Observe(nil, rollout.Versions{"v": lived(1)}, later, time.Time{})).To(Equal(map[string]rollout.Observation{"v": {Probed: 3, Answered: 3, Since: later}}))
 	})
 
 	DescribeTable("compares a record with the last sight of it", func(changes func(*rollout.Record), since time.Time, lives bool) {
-		seen := rollout.Sight(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
-		s := rollout.Sight(seen, rollout.Versions{"v": lived(1, changes)}, later, time.Time{})["v"]
+		seen := rollout.Observe(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
+		s := rollout.Observe(seen, rollout.Versions{"v": lived(1, changes)}, later, time.Time{})["v"]
 		Expect(s.Since).To(Equal(since))
-		Expect(s.Lives).To(Equal(lives))
+		Expect(s.Serving).To(Equal(lives))
 	},
 		Entry("nothing", func(*rollout.Record) {}, dawn, false),
 		Entry("a question", asked, later, false),
-		Entry("an answer", func(r *rollout.Record) { r.Asked++; r.Answered++ }, later, true),
+		Entry("an answer", func(r *rollout.Record) { r.Probed++; r.Answered++ }, later, true),
 		Entry("a replica that left", left, later, false),
-		Entry("an answer that an older backup takes back", func(r *rollout.Record) { r.Asked--; r.Answered-- }, later, false),
+		Entry("an answer that an older backup takes back", func(r *rollout.Record) { r.Probed--; r.Answered-- }, later, false),
 	)
 
 	DescribeTable("counts no silence before it proves something: an outage restarts the clock", func(found rollout.Record, proves, since time.Time) {
-		seen := rollout.Sight(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
-		Expect(rollout.Sight(seen, rollout.Versions{"v": found}, later, proves)["v"].Since).To(Equal(since))
+		seen := rollout.Observe(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
+		Expect(rollout.Observe(seen, rollout.Versions{"v": found}, later, proves)["v"].Since).To(Equal(since))
 	},
 		Entry("of a record that has not changed", lived(1), later.Add(time.Second), later.Add(time.Second)),
 		Entry("of one that has", lived(1, asked), later.Add(time.Second), later.Add(time.Second)),
@@ -237,8 +239,8 @@ var _ = Describe("Sight", func() {
 	)
 
 	It("forgets a version whose record has gone", func() {
-		seen := rollout.Sight(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
-		Expect(rollout.Sight(seen, rollout.Versions{}, later, time.Time{})).To(BeEmpty())
+		seen := rollout.Observe(nil, rollout.Versions{"v": lived(1)}, dawn, time.Time{})
+		Expect(rollout.Observe(seen, rollout.Versions{}, later, time.Time{})).To(BeEmpty())
 	})
 })
 
@@ -259,7 +261,7 @@ var _ = Describe("The records of a Lease", func() {
 	)
 
 	It("say how many live", func() {
-		Expect(rollout.Versions{"b": lived(1), "a": lived(2, gone)}.Living()).To(Equal(1))
+		Expect(rollout.Versions{"b": lived(1), "a": lived(2, gone)}.Serving()).To(Equal(1))
 	})
 
 	It("say which steps other live versions of the program declare", func() {
@@ -314,8 +316,8 @@ var _ = Describe("The records of a Lease", func() {
 		It("has an earlier order end", func() {
 			next := found.Order("c", rollout.Record{}).Order("b", rollout.Record{})
 			Expect(next.First("")).To(Equal("b"))
-			Expect(next["c"].Gone).To(BeTrue())
-			Expect(next["a"].Gone).To(BeFalse())
+			Expect(next["c"].Removed).To(BeTrue())
+			Expect(next["a"].Removed).To(BeFalse())
 		})
 
 		It("changes nothing the second time", func() {
@@ -326,7 +328,7 @@ var _ = Describe("The records of a Lease", func() {
 		It("gives way to the one that came first when no replica of it answers", func() {
 			next := found.Order("c", rollout.Record{})
 			r := next["c"]
-			r.Gone = true
+			r.Removed = true
 			next["c"] = r
 			Expect(next.First("")).To(Equal("a"))
 		})
@@ -335,7 +337,7 @@ var _ = Describe("The records of a Lease", func() {
 
 var _ = Describe("Routes", func() {
 	record := func(came int64, steps map[string][]string) rollout.Record {
-		return rollout.Record{Came: came, Steps: steps}
+		return rollout.Record{Ordinal: came, Steps: steps}
 	}
 	type paths = map[string][]string
 
@@ -354,11 +356,11 @@ var _ = Describe("Routes", func() {
 			rollout.Versions{"new": record(3, paths{"/p": {"a"}}), "own": record(2, nil)},
 			map[string]rollout.Route{"/p": {Steps: []string{"a"}, All: true}}),
 		Entry("of one that is gone: an API server may lag behind",
-			rollout.Versions{"old": {Came: 1, Gone: true, Steps: paths{"/p": {"a"}}}, "own": record(2, nil)},
-			map[string]rollout.Route{"/p": {Steps: []string{"a"}, Gone: []string{"a"}}}),
+			rollout.Versions{"old": {Ordinal: 1, Removed: true, Steps: paths{"/p": {"a"}}}, "own": record(2, nil)},
+			map[string]rollout.Route{"/p": {Steps: []string{"a"}, Removed: []string{"a"}}}),
 		Entry("of one that is gone and one that lives",
-			rollout.Versions{"old": {Came: 1, Gone: true, Steps: paths{"/p": {"a", "b"}}}, "own": record(2, nil), "new": record(3, paths{"/p": {"b"}})},
-			map[string]rollout.Route{"/p": {Steps: []string{"a", "b"}, Gone: []string{"a"}}}),
+			rollout.Versions{"old": {Ordinal: 1, Removed: true, Steps: paths{"/p": {"a", "b"}}}, "own": record(2, nil), "new": record(3, paths{"/p": {"b"}})},
+			map[string]rollout.Route{"/p": {Steps: []string{"a", "b"}, Removed: []string{"a"}}}),
 		Entry("for a process without a record: it comes last",
 			rollout.Versions{"old": record(7, paths{"/p": {"a"}})},
 			map[string]rollout.Route{"/p": {Steps: []string{"a"}}}),
@@ -376,7 +378,7 @@ var _ = Describe("Routes", func() {
 
 var _ = Describe("Read and Write", func() {
 	It("return the written records, and leave the data of others alone", func() {
-		v := rollout.Versions{"a": lived(1, left), "b": {Came: 2, Target: "here", Steps: map[string][]string{"/p": {"s"}}}}
+		v := rollout.Versions{"a": lived(1, left), "b": {Ordinal: 2, Target: "here", Steps: map[string][]string{"/p": {"s"}}}}
 		text := v.Write(map[string]string{"theirs": "kept", prefix + "c": "dropped"})
 		Expect(text).To(HaveLen(3))
 		Expect(text).To(HaveKeyWithValue("theirs", "kept"))
@@ -400,7 +402,7 @@ var _ = Describe("Read and Write", func() {
 	It("understand the records of a build from before versions stood", func() {
 		text := `{"came":3,"target":"https://x","program":2,"steps":{"/p":["a@v1/Pod"]},"asked":4,"answered":4,"left":true}`
 		Expect(rollout.Read(map[string]string{prefix + "v": text})).To(Equal(rollout.Versions{
-			"v": {Came: 3, Target: "https://x", Steps: map[string][]string{"/p": {"a@v1/Pod"}}, Asked: 4, Answered: 4, Left: true},
+			"v": {Ordinal: 3, Target: "https://x", Steps: map[string][]string{"/p": {"a@v1/Pod"}}, Probed: 4, Answered: 4, Stopping: true},
 		}))
 	})
 

@@ -51,44 +51,37 @@ func (c *ClientCAs) Read(ctx context.Context) error {
 
 // read sets the CAs. After an error the last good ones stay in effect.
 func (c *ClientCAs) read(ctx context.Context) error {
+	text, failed, err := c.PEM, "PEM cannot be used", error(nil)
 	switch {
 	case len(c.PEM) > 0:
-		if err := c.Clients.SetCAs(c.PEM); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.PEM cannot be used: %w", err)
-		}
 	case c.File != "":
-		if err := c.readFile(); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.File %s cannot be used; mount it, or name another: %w", c.File, err)
+		failed = fmt.Sprintf("File %s cannot be used; mount it, or name another", c.File)
+		if text, err = ca.ReadFile(c.File); len(text) > ca.MaxFile {
+			err = fmt.Errorf("it is larger than %d bytes", ca.MaxFile)
 		}
 	default:
-		if err := c.readConfigMap(ctx); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.ConfigMap %s cannot be used (needs get, list and watch on that ConfigMap): %w", c.ConfigMap, err)
-		}
+		failed = fmt.Sprintf("ConfigMap %s cannot be used (needs get, list and watch on that ConfigMap)", c.ConfigMap)
+		text, err = c.readConfigMap(ctx)
+	}
+	if err == nil {
+		err = c.Clients.SetCAs(text)
+	}
+	if err != nil {
+		return fmt.Errorf("eirinix: ManagerOptions.ClientCA.%s: %w", failed, err)
 	}
 	return nil
 }
 
-func (c *ClientCAs) readFile() error {
-	text, err := ca.ReadFile(c.File)
-	if err != nil {
-		return err
-	}
-	if len(text) > ca.MaxFile {
-		return fmt.Errorf("it is larger than %d bytes", ca.MaxFile)
-	}
-	return c.Clients.SetCAs(text)
-}
-
-func (c *ClientCAs) readConfigMap(ctx context.Context) error {
+func (c *ClientCAs) readConfigMap(ctx context.Context) ([]byte, error) {
 	found := c.Empty()
 	if err := c.Objects.Get(ctx, found); err != nil {
-		return err
+		return nil, err
 	}
 	text, ok := found.Data[c.Key]
 	if !ok {
-		return fmt.Errorf("it has no key %q", c.Key)
+		return nil, fmt.Errorf("it has no key %q", c.Key)
 	}
-	return c.Clients.SetCAs([]byte(text))
+	return []byte(text), nil
 }
 
 // Follow applies changes until ctx ends: those of a file within five seconds. It logs each change. It also logs when the

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// DefaultLeafLifetime is short because a serving certificate is never stored: losing one costs nothing.
-	DefaultLeafLifetime = 7 * 24 * time.Hour
+	// defaultLeafLifetime is short because a serving certificate is never stored: losing one costs nothing.
+	defaultLeafLifetime = 7 * 24 * time.Hour
 
 	// maxPoll limits how long Run sleeps. Timers stop while a machine is suspended and ignore changes of the wall
 	// clock, but clients judge by wall clocks. A check consists of a few comparisons and costs nothing else.
@@ -76,7 +76,7 @@ func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf
 		now = time.Now
 	}
 	return &Leaf{
-		hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, DefaultLeafLifetime), now: now, changed: make(chan struct{}, 1),
+		hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, defaultLeafLifetime), now: now, changed: make(chan struct{}, 1),
 		ServerTime: func() time.Time { return time.Time{} },
 	}
 }

@@ -267,7 +267,7 @@ var _ = Describe("A backup of etcd that is restored under replicas that go on", 
 				g.Expect(read.Bundle()).To(Equal(state.Bundle()), "the CA of the Secret")
 				g.Expect(read.Reason).To(BeEmpty())
 				g.Expect(d.records(ctx).First(version)).To(Equal(version))
-				g.Expect(d.records(ctx).Living()).To(Equal(1))
+				g.Expect(d.records(ctx).Serving()).To(Equal(1))
 			}).WithContext(ctx).WithTimeout(tookOverAgain).WithPolling(50 * time.Millisecond).Should(Succeed())
 			healed, watched := time.Since(began), *w.Load()
 			for n := range servers {

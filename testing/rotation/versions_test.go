@@ -299,7 +299,7 @@ var _ = Describe("Versions whose replicas die", func() {
 			d.kill(ctx, d.start(ctx, n%len(servers)))
 		}
 		last := time.Now()
-		Eventually(func() bool { return d.records(ctx)[crashing].Gone }).WithContext(ctx).WithTimeout(tookOver).Should(BeTrue())
+		Eventually(func() bool { return d.records(ctx)[crashing].Removed }).WithContext(ctx).WithTimeout(tookOver).Should(BeTrue())
 		gone := time.Since(last)
 		Expect(d.records(ctx).First(first)).To(Equal(first))
 		d.obeyed(ctx, older.alone())
