@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
@@ -342,45 +340,39 @@ var errTooBusy = errors.New("too many admission requests at once")
 // API server bounds, and not memory. It is safe for concurrent use.
 type limiter struct {
 	working chan struct{} // holds one element for each running call; waiting calls are served in turn
-	waiting atomic.Int64
-	most    int64 // bound on waiting
+	calls   atomic.Int64  // that run or wait
+	most    int64         // bound on calls
 }
 
-// newLimiter lets up to working calls run, at least one, while up to waiting more wait.
+// newLimiter lets up to working calls run while up to waiting more wait.
 func newLimiter(working, waiting int) *limiter {
-	return &limiter{working: make(chan struct{}, max(working, 1)), most: int64(waiting)}
+	return &limiter{working: make(chan struct{}, working), most: int64(working + waiting)}
 }
 
 // acquire waits for a slot, which release frees. It fails at once with errTooBusy if too many calls wait already. It
 // fails with the context's cause if the context ends first.
 func (l *limiter) acquire(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	select {
-	case l.working <- struct{}{}:
-		return nil
-	default:
-	}
-	if l.waiting.Add(1) > l.most {
-		l.waiting.Add(-1)
+	if l.calls.Add(1) > l.most {
+		l.calls.Add(-1)
 		return errTooBusy
 	}
-	defer l.waiting.Add(-1)
 	select {
 	case l.working <- struct{}{}:
+		if ctx.Err() == nil {
+			return nil
+		}
+		<-l.working // both happened at once, and no client waits for the answer any more
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
-	if ctx.Err() != nil { // both happened at once, and no client waits for the answer any more
-		l.release()
-		return context.Cause(ctx)
-	}
-	return nil
+	l.calls.Add(-1)
+	return context.Cause(ctx)
 }
 
 // release frees the slot that acquire took.
-func (l *limiter) release() { <-l.working }
+func (l *limiter) release() {
+	l.calls.Add(-1)
+	<-l.working
+}
 
 // maxHeaderTimeout is the API's bound on timeoutSeconds.
 const maxHeaderTimeout = 30 * time.Second
@@ -410,8 +402,9 @@ func (t timedOut) Error() string {
 }
 func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
-// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
-func requestTimeout(r *http.Request) time.Duration {
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL, or else what it
+// waits by default.
+func requestTimeout(r *http.Request, without time.Duration) time.Duration {
 	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
 	if !plain || strings.ContainsAny(given, "&%+;") {
 		given = r.URL.Query().Get("timeout")
@@ -422,7 +415,7 @@ func requestTimeout(r *http.Request) time.Duration {
 	if s, err := strconv.Atoi(given); err == nil && s > 0 {
 		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
 	}
-	return chain.DefaultTimeout
+	return without
 }
 
 // margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is

@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -49,6 +50,12 @@ type step struct {
 	metrics     *stepMetrics
 	left        *lasting
 	shadow      *Chain // the step alone, if its mode can be ModeShadow
+}
+
+// lasting is what outlives the chain of a step: the runs that were left behind, and the shadows.
+type lasting struct {
+	hang.Runs
+	shadows shadowQueue
 }
 
 // New makes the chain of an entry in place of before, which can be nil. The runs of before that were left behind, and its
@@ -87,7 +94,7 @@ func (c *Chain) leftOf(s *step) *lasting {
 			return c.steps[i].left
 		}
 	}
-	return &lasting{LeftBehind: LeftBehind{Gauge: s.metrics.left}}
+	return &lasting{Runs: hang.Runs{Gauge: s.metrics.left}}
 }
 
 // Selection holds, by step, whether the step's own rules and selectors match a request as it arrived.

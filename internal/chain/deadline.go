@@ -9,11 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 // DefaultTimeout is the API's default for timeoutSeconds.
@@ -22,96 +25,77 @@ const DefaultTimeout = 10 * time.Second
 // between is the value of run.at while no step runs.
 const between = -1
 
-// leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
-func (r *run) leave(i int) (ended func()) {
-	return r.steps[i].left.Count(r.budget, r.object.size()+r.old.size())
+// progress is which step of a call runs. The goroutine that runs the steps shares it with the one that waits for them.
+type progress struct {
+	mu        sync.Mutex
+	postponed []int       // the steps that run after the answer
+	at        int         // the step that runs, or between
+	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
+	detached  bool        // whether that step runs on a goroutine of its own
+	late      int         // the step that ended after the deadline, or between
+	abandoned atomic.Bool // the call was left behind, and at and late change no more
+	leftEnded func()      // counts the end of the step that was left behind with it; nil if none was
 }
-
-// ErrNoAnswer is the error of a step, or a conversion, that calls runtime.Goexit, as t.FailNow does.
-var ErrNoAnswer = errors.New("it ended its goroutine without an answer")
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
-	done := make(chan Outcome, 1)
-	go func() {
-		defer r.release()
-		defer r.returned()
-		o := Outcome{Err: &stepError{step: r.Name, err: ErrNoAnswer}}
-		defer func() {
-			if v := recover(); v != nil { // outside of a step, so in the methods of its type
-				o = Outcome{Err: &stepError{step: r.Name, err: Panicked(v)}}
-			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
-				r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrNoAnswer})
-				o.Err = &stepError{step: r.steps[i].Name, err: ErrNoAnswer}
-			}
-			if done <- o; r.isAbandoned() {
-				r.logLatePanic(o.Err)
-			}
-		}()
-		GrowStack()
-		o = r.outcome()
-	}()
-	select {
-	case o := <-done:
-		return o
-	case <-r.ctx.Done():
+	err := hang.Await(r.ctx, r)
+	left := r.isAbandoned()
+	if !left {
+		r.release()
 	}
-	i, runs := r.abandon()
-	if runs {
-		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrLate(r.ctx)})
-		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
+	switch i := r.at; {
+	case i != between: // left behind, or it ended the goroutine
+		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: err})
+		return Outcome{Err: &stepError{step: r.steps[i].Name, err: err}}
+	case !left && (err == nil || r.out.Err != nil):
+		return r.out
+	case !left: // a panic outside of a step, so in the methods of its type
+		return Outcome{Err: &stepError{step: r.Name, err: err}}
+	case r.late != between: // no step runs or begins any more, but the answer is due now
+		return Outcome{Err: &stepError{step: r.steps[r.late].Name, err: err}}
+	case r.object.memory.waits() || r.old.memory.waits():
+		return Outcome{Err: &stepError{step: r.Name, err: fmt.Errorf("%w; %w", err, hang.ErrNoMemory)}}
 	}
-	select {
-	case o := <-done: // both happened at once
-		return o
-	default: // no step runs or begins any more, but the answer is due now
+	return Outcome{Err: &stepError{step: r.Name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", err)}}
+}
+
+// Do implements hang.Work.
+func (r *run) Do() error {
+	hang.GrowStack()
+	r.out = r.outcome()
+	return r.out.Err
+}
+
+// Leave implements hang.Work. It leaves the step behind that runs on the call's goroutine, if any. The memory of that step
+// no longer counts as that of a call.
+func (r *run) Leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.abandoned.Store(true); r.at != between && !r.detached {
+		r.leftEnded = r.leave(r.at)
+		r.release() // the goroutine uses it only between steps
 	}
-	if i != between {
-		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
+}
+
+// Left implements hang.Work.
+func (r *run) Left(err error) {
+	if r.leftEnded != nil {
+		r.leftEnded()
 	}
-	why := "decoding the object, or writing the patch, took too long"
-	if r.object.memory.waits.Load() || r.old.memory.waits.Load() {
-		why = ErrNoMemory.Error()
-	}
-	err := fmt.Errorf("%w; %s", ErrLate(r.ctx), why)
-	return Outcome{Err: &stepError{step: r.Name, err: err}}
+	r.release()
+	r.logLatePanic(err)
+}
+
+// leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
+func (r *run) leave(i int) (ended func()) {
+	return r.steps[i].left.Add(&r.budget.LeftBehind, r.object.size()+r.old.size())
 }
 
 // release releases the memory of the objects.
 func (r *run) release() {
-	r.object.memory.release()
-	r.old.memory.release()
-}
-
-// ErrLate returns the error of a call that has no answer when its context has ended. It wraps the cause of that.
-func ErrLate(ctx context.Context) error {
-	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
-}
-
-// abandon leaves the call's goroutine behind, and the step that runs on it, if any. The memory of that step no longer
-// counts as that of a call. If no step runs, abandon returns the step that ended after the deadline, or between.
-func (r *run) abandon() (step int, runs bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.abandoned.Store(true)
-	if r.at == between {
-		return r.late, false
-	}
-	if !r.detached {
-		r.leftEnded = r.leave(r.at)
-		r.release() // the goroutine uses it only between steps
-	}
-	return r.at, true
-}
-
-// returned records that the call's goroutine has ended.
-func (r *run) returned() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.leftEnded != nil {
-		r.leftEnded()
-	}
-	r.at, r.leftEnded = between, nil
+	r.object.memory.held.Release()
+	r.old.memory.held.Release()
 }
 
 func (r *run) isAbandoned() bool { return r.abandoned.Load() }
@@ -122,7 +106,7 @@ func (r *run) begin(step int, detached bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
-		return ErrLate(r.ctx)
+		return hang.ErrLate(r.ctx)
 	}
 	r.at, r.detached = step, detached
 	return nil
@@ -196,30 +180,23 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 		r.turn.Unlock()
 		defer r.turn.Lock()
 	}
-	done := make(chan error, 1)
-	var over atomic.Bool // set by the run or by its caller, whichever is first
-	var ended func()
-	go func() {
-		err := ErrNoAnswer
-		defer func() {
-			if done <- err; over.Swap(true) {
-				ended()
-				r.logLatePanic(&stepError{step: r.steps[i].Name, err: err})
-			}
-		}()
-		err = r.do(i, ctx, &t)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	ended = r.leave(i)
-	if over.Swap(true) { // the run ended at this moment
-		ended()
-		r.logLatePanic(&stepError{step: r.steps[i].Name, err: <-done})
-	}
-	return ErrLate(ctx)
+	return hang.Await(ctx, &detachedRun{run: r, step: i, ctx: ctx, task: t})
+}
+
+// detachedRun is a run of a step on a goroutine of its own.
+type detachedRun struct {
+	*run
+	step  int
+	ctx   context.Context
+	task  task
+	ended func()
+}
+
+func (d *detachedRun) Do() error { return d.do(d.step, d.ctx, &d.task) }
+func (d *detachedRun) Leave()    { d.ended = d.leave(d.step) }
+func (d *detachedRun) Left(err error) {
+	d.ended()
+	d.logLatePanic(&stepError{d.steps[d.step].Name, err})
 }
 
 // do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names
@@ -228,30 +205,21 @@ func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.steps[i].metrics.panics.Inc()
-			err = Panicked(v)
+			err = &hang.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
 	err = t.run(ctx, t.call, t.oldObj, t.newObj)
 	if err == nil || ctx.Err() == nil {
 		return err
 	} else if err.Error() == ctx.Err().Error() {
-		return ErrLate(ctx)
+		return hang.ErrLate(ctx)
 	}
-	return fmt.Errorf("%w (the step returned: %w)", ErrLate(ctx), err)
+	return fmt.Errorf("%w (the step returned: %w)", hang.ErrLate(ctx), err)
 }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
 func (r *run) logLatePanic(err error) {
-	if _, ok := errors.AsType[*panicError](err); ok {
+	if _, ok := errors.AsType[*hang.PanicError](err); ok {
 		r.logFailure(r.log, err, "step panicked after its deadline")
 	}
-}
-
-// GrowStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
-// saves a tenth of the CPU time of a call with a pod of 4 KB.
-//
-//go:noinline
-func GrowStack() {
-	var room [12 << 10]byte
-	goruntime.KeepAlive(&room)
 }

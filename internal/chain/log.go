@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -117,8 +118,8 @@ func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndVa
 	} else if failed, ok := errors.AsType[*batchError](err); ok {
 		log = c.blaming(log, failed.steps...)
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		keysAndValues = append(keysAndValues, "stack", string(p.stack))
+	if p, ok := errors.AsType[*hang.PanicError](err); ok {
+		keysAndValues = append(keysAndValues, "stack", string(p.Stack))
 	}
 	log.Error(err, message, keysAndValues...)
 }

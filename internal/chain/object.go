@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -62,14 +63,14 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
 	err := m.decode(raw, target)
-	if err != nil && !errors.Is(err, ErrNoMemory) {
-		err = fmt.Errorf("%w as %T: %w", errUnreadable, into, err)
+	if err != nil && !errors.Is(err, hang.ErrNoMemory) {
+		err = fmt.Errorf("%w as %T: %w", ErrUnreadable, into, err)
 	}
 	return into, err
 }
 
-// errUnreadable is the error for an object that does not decode into the type of a step.
-var errUnreadable = errors.New("the object cannot be read")
+// ErrUnreadable is the error for an object that does not decode into the type of a step.
+var ErrUnreadable = errors.New("the object cannot be read")
 
 // absent reports whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -78,7 +79,7 @@ func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
 
 // size returns the memory of the object's text and of its view.
-func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held }
+func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held.Held() }
 
 func (o *object) isAbsent() bool { return absent(o.raw) }
 

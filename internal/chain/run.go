@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
@@ -54,14 +54,9 @@ type run struct {
 	trace     *tracing          // nil if nothing traces
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
-	mu        sync.Mutex
-	postponed []int       // the steps that run after the answer
-	at        int         // the step that runs, or between
-	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
-	detached  bool        // whether that step runs on a goroutine of its own
-	leftEnded func()      // counts the end of the run that was left behind on the call's goroutine; nil if none was
-	late      int         // the step that ended after the deadline, or between
-	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
+	progress
+
+	out Outcome // of Do
 }
 
 // An Outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
@@ -99,9 +94,10 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 	log, b := c.logger(x.Logger(ctx), req), x.Objects
 	ctx = logf.IntoContext(ctx, log)
 	r := &run{
-		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between, exemplar: x.exemplar(ctx),
-		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
-		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, exemplar: x.exemplar(ctx),
+		progress: progress{at: between, late: between},
+		object:   object{raw: req.Object.Raw, memory: b.objects.share(ctx)},
+		old:      object{raw: req.OldObject.Raw, memory: b.oldObjects.share(ctx)},
 	}
 	if x.Tracer != nil {
 		r.trace = &tracing{tracer: x.Tracer, request: req, spans: make([]stepSpan, len(c.steps))}
@@ -244,19 +240,17 @@ func (r *run) wantsNow(m *Matcher) bool {
 	return err != nil || m.matchesObjects(raw, r.request.OldObject.Raw)
 }
 
-// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
-// returned with the name of the step.
+// step runs one step in a mode. A failure that its failurePolicy ignores is undone, logged and counted here. Any other
+// failure is returned with the name of the step.
 func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
-	s, call := r.steps[i], &r.calls[i]
 	if chooseErr != nil {
 		return nil, r.failed(i, result{err: chooseErr})
 	}
-	if mode != ModeDeny {
-		return nil, r.watch(i, mode)
-	}
+	s, call, watches := r.steps[i], &r.calls[i], mode != ModeDeny
+	undoable := s.Ignore || watches
 	// A step that may have to be undone starts on an object without pending changes. One that needs another view than the
 	// steps before it needs the JSON.
-	if !s.Mutates || s.Ignore || !r.object.isOf(s.made) {
+	if undoable || !s.Mutates || !r.object.isOf(s.made) {
 		if err := r.flush(); err != nil {
 			return nil, err
 		}
@@ -267,34 +261,38 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 		return nil, err
 	}
 	batch := r.object.batch()
-	if err == nil && s.Ignore {
-		err = recovered(r.object.flush) // a change that cannot be written is the step's own failure
+	if err == nil && undoable {
+		err = hang.Recovered(r.object.flush) // a change that cannot be written is the step's own failure
 	}
-	took := time.Since(r.began)
-	if err == nil {
-		r.feedback.add(s.Name, call)
-		switch {
-		case s.Mutates:
-			r.undecided = append(r.undecided, undecided{i, batch, took})
-			if r.reinvoke || r.object.isOdd() {
-				return nil, r.flush()
-			}
-		case len(r.object.patches) > len(undo.patches):
-			r.decided(i, result{decision: decisionPatched, took: took})
-		default:
-			r.decided(i, result{decision: decisionAllowed, took: took})
-		}
-		return nil, nil
-	}
-	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.feedback.add(s.Name, call)
-		r.decided(i, result{decision: decisionDenied, took: took, reason: d.status.Message})
-		return d, nil
-	}
-	if s.Ignore {
+	made := slices.Clip(r.object.patches[len(undo.patches):])
+	if watches || err != nil && s.Ignore {
 		r.object = r.object.restored(undo)
 	}
-	return nil, r.failed(i, result{err: err, took: took})
+	of := result{took: time.Since(r.began), mode: mode}
+	d, denied := asDenial(s.Name, r.request, err)
+	switch {
+	case err != nil && !denied:
+		of.err = err
+		return nil, r.failed(i, of)
+	case watches:
+		r.watched(i, of, d, made)
+		return nil, nil
+	}
+	r.feedback.add(s.Name, call)
+	switch {
+	case denied:
+		of.decision, of.reason = decisionDenied, d.status.Message
+	case s.Mutates:
+		r.undecided = append(r.undecided, undecided{i, batch, of.took})
+		if r.reinvoke || r.object.isOdd() {
+			return nil, r.flush()
+		}
+		return nil, nil
+	case len(made) > 0:
+		of.decision = decisionPatched
+	}
+	r.decided(i, of)
+	return d, nil
 }
 
 // try runs a step. It returns false if the step was left behind.
@@ -302,8 +300,8 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.attempts++
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
-	if err = r.steps[i].left.Full(r.budget); err == nil {
-		err = recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
+	if err = r.steps[i].left.Full(&r.budget.LeftBehind); err == nil {
+		err = hang.Recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()
 }
@@ -340,7 +338,7 @@ func (r *run) flush() error { return r.blame(r.object.flush) }
 
 // blame does something with the changes of the batch's steps, and attributes a failure to these steps.
 func (r *run) blame(do func() error) error {
-	err := recovered(do)
+	err := hang.Recovered(do)
 	if err == nil {
 		return nil
 	}
