@@ -44,20 +44,22 @@ func (r *run) wait() Outcome {
 	if !left {
 		r.release()
 	}
+	name := r.Name
 	switch i := r.at; {
 	case i != between: // left behind, or it ended the goroutine
+		name = r.steps[i].Name
 		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: err})
-		return Outcome{Err: &stepError{step: r.steps[i].Name, err: err}}
 	case !left && (err == nil || r.out.Err != nil):
 		return r.out
 	case !left: // a panic outside of a step, so in the methods of its type
-		return Outcome{Err: &stepError{step: r.Name, err: err}}
 	case r.late != between: // no step runs or begins any more, but the answer is due now
-		return Outcome{Err: &stepError{step: r.steps[r.late].Name, err: err}}
+		name = r.steps[r.late].Name
 	case r.object.memory.waits() || r.old.memory.waits():
-		return Outcome{Err: &stepError{step: r.Name, err: fmt.Errorf("%w; %w", err, hang.ErrNoMemory)}}
+		err = fmt.Errorf("%w; %w", err, hang.ErrNoMemory)
+	default:
+		err = fmt.Errorf("%w; decoding the object, or writing the patch, took too long", err)
 	}
-	return Outcome{Err: &stepError{step: r.Name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", err)}}
+	return Outcome{Err: &stepError{step: name, err: err}}
 }
 
 // Do implements hang.Work.

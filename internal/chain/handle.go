@@ -258,40 +258,33 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 	if pod == nil {
 		return unpatched("the pod is nil; check for that first, a request may carry none")
 	}
-	if onPod := p.find(&req); onPod != nil {
-		defer onPod.mu.Unlock()
-		made, err := patch.Compare(onPod.raw, onPod.pod, pod)
+	onPod := p.find(&req)
+	if onPod == nil {
+		before, err := p.Pod(req)
+		if err == nil && before == nil {
+			err = fmt.Errorf("the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind)
+		}
 		if err != nil {
 			return unpatched("%w", err)
 		}
-		if onPod.made, onPod.after = made, nil; !onPod.last {
-			onPod.after = copiedPod(pod)
-		}
-		return patchedBy(made)
+		onPod = &podRun{raw: req.Object.Raw, pod: before, last: true}
+		onPod.mu.Lock()
 	}
-	before, err := p.Pod(req)
+	defer onPod.mu.Unlock()
+	made, err := patch.Compare(onPod.raw, onPod.pod, pod)
 	if err != nil {
 		return unpatched("%w", err)
 	}
-	if before == nil {
-		return unpatched("the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind)
+	if onPod.made, onPod.after = made, nil; !onPod.last {
+		onPod.after = copiedPod(pod)
 	}
-	made, err := patch.Compare(req.Object.Raw, before, pod)
-	if err != nil {
-		return unpatched("%w", err)
+	resp := admission.Allowed("")
+	if made.Len() > 0 {
+		resp.Patches, resp.PatchType = made.Operations(), new(admissionv1.PatchTypeJSONPatch)
 	}
-	return patchedBy(made)
+	return resp
 }
 
 func unpatched(format string, args ...any) admission.Response {
 	return admission.Errored(codeInternalError, fmt.Errorf("eirinix: PatchFromPod: "+format, args...))
-}
-
-func patchedBy(made patch.Patch) admission.Response {
-	resp := admission.Allowed("")
-	if made.Len() > 0 {
-		jsonPatch := admissionv1.PatchTypeJSONPatch
-		resp.Patches, resp.PatchType = made.Operations(), &jsonPatch
-	}
-	return resp
 }

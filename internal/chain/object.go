@@ -31,17 +31,10 @@ type object struct {
 	current runtime.Object // the view; nil until a step asks for it
 
 	memory *memory // memory of the view
-
-	changed []bool // by batch, which is the steps between two flushes: whether its patch has operations
 }
 
 // touched reports whether the object can differ from the one that arrived.
 func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
-
-// batch returns the number of the patch that will hold the current changes. changedIn reports afterwards whether that
-// patch has operations.
-func (o *object) batch() int               { return len(o.changed) }
-func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
 // json returns the object as of the last flush. A patch is applied only when its result is asked for, and the result of
 // the last step's patch never is.
@@ -207,7 +200,6 @@ func (o *object) flush() error {
 		view = nil
 	}
 	o.adopt(p, view)
-	o.changed = append(o.changed, p.Len() > 0)
 	return nil
 }
 
@@ -235,16 +227,13 @@ func (o *object) apply(operations []byte) error {
 	return nil
 }
 
-// patch returns all changes as one JSON array, or nil if there are none.
-func (o *object) patch() ([]byte, error) {
-	if err := o.flush(); err != nil {
-		return nil, err
-	}
+// patch returns the changes as of the last flush as one JSON array, or nil if there are none.
+func (o *object) patch() []byte {
 	switch len(o.patches) {
 	case 0:
-		return nil, nil
+		return nil
 	case 1:
-		return o.patches[0], nil
+		return o.patches[0]
 	}
 	joined := []byte{'['}
 	for i, operations := range o.patches {
@@ -254,7 +243,7 @@ func (o *object) patch() ([]byte, error) {
 		operations = bytes.TrimSpace(operations)
 		joined = append(joined, operations[1:len(operations)-1]...)
 	}
-	return append(joined, ']'), nil
+	return append(joined, ']')
 }
 
 // restored returns the object as it was before a step that is undone. The step's view is dropped, because the step may

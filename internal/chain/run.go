@@ -69,11 +69,11 @@ type Outcome struct {
 	deniedBy   string   // the steps that denied
 }
 
-// undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
-// only when the patch is made.
+// undecided is a finished run of a step on a view that other steps share. Whether they changed the object is known only
+// when the patch is made. All of them count as having changed it, or none does.
 type undecided struct {
-	step, batch int
-	took        time.Duration
+	step int
+	took time.Duration
 }
 
 // Run runs the steps that want a request, and returns their outcome, or an error when ctx ends before. The objects of the
@@ -107,7 +107,7 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 
 // outcome runs the steps and combines their results.
 func (r *run) outcome() Outcome {
-	defer r.countUndecided()
+	defer r.decide(result{decision: decisionAllowed}) // unless they have been decided
 	denials, err := r.runSteps()
 	if err != nil || r.isAbandoned() {
 		return Outcome{Err: err}
@@ -123,10 +123,10 @@ func (r *run) outcome() Outcome {
 		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
 		return Outcome{Response: resp, deniedBy: by}
 	}
-	if err = r.blame(func() (err error) { resp.Patch, err = r.object.patch(); return err }); err != nil {
+	if err = r.flush(); err != nil {
 		return Outcome{Err: err}
 	}
-	if resp.Patch != nil {
+	if resp.Patch = r.object.patch(); resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
 	return Outcome{Response: resp, operations: r.object.operations}
@@ -260,7 +260,6 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	if !ended {
 		return nil, err
 	}
-	batch := r.object.batch()
 	if err == nil && undoable {
 		err = hang.Recovered(r.object.flush) // a change that cannot be written is the step's own failure
 	}
@@ -282,8 +281,8 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	switch {
 	case denied:
 		of.decision, of.reason = decisionDenied, d.status.Message
-	case s.Mutates:
-		r.undecided = append(r.undecided, undecided{i, batch, of.took})
+	case s.Mutates && !undoable:
+		r.undecided = append(r.undecided, undecided{i, of.took})
 		if r.reinvoke || r.object.isOdd() {
 			return nil, r.flush()
 		}
@@ -332,29 +331,34 @@ func (r *run) failed(i int, of result) error {
 	return nil
 }
 
-// flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
+// flush turns the changes of the undecided steps into a patch. If a change cannot be written, all of these steps have
 // failed.
-func (r *run) flush() error { return r.blame(r.object.flush) }
-
-// blame does something with the changes of the batch's steps, and attributes a failure to these steps.
-func (r *run) blame(do func() error) error {
-	err := hang.Recovered(do)
+func (r *run) flush() error {
+	before := len(r.object.patches)
+	err := hang.Recovered(r.object.flush)
 	if err == nil {
+		d := decisionAllowed
+		if len(r.object.patches) > before {
+			d = decisionPatched
+		}
+		r.decide(result{decision: d})
 		return nil
 	}
-	var names []string
-	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
-		failed := u.batch == r.object.batch()
-		if failed {
-			names = append(names, r.steps[u.step].Name)
-			r.decided(u.step, result{decision: decisionFailed, took: u.took, err: err})
-		}
-		return failed
-	})
+	names := list.Of(r.undecided, func(u undecided) string { return r.steps[u.step].Name })
+	r.decide(result{decision: decisionFailed, err: err})
 	if len(names) == 1 {
 		return &stepError{step: names[0], err: err}
 	}
 	return &batchError{steps: names, err: err}
+}
+
+// decide counts the undecided steps.
+func (r *run) decide(of result) {
+	for _, u := range r.undecided {
+		of.took = u.took
+		r.decided(u.step, of)
+	}
+	r.undecided = r.undecided[:0]
 }
 
 // result is the decision on a run of a step, for the metrics and for the step's span.
@@ -370,17 +374,6 @@ type result struct {
 func (r *run) decided(i int, of result) {
 	r.trace.end(i, of)
 	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.exemplar)
-}
-
-// countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.
-func (r *run) countUndecided() {
-	for _, u := range r.undecided {
-		d := decisionAllowed
-		if r.object.changedIn(u.batch) {
-			d = decisionPatched
-		}
-		r.decided(u.step, result{decision: d, took: u.took})
-	}
 }
 
 // mutate runs a step that changes the object in place.
