@@ -105,7 +105,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
 	if size >= 0 && size <= firstBytes {
-		text = b.first(int(size))
+		text = b.sized(int(size))
 		_, err = io.ReadFull(b, text)
 	} else {
 		text, err = b.readMore(size)
@@ -128,18 +128,26 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	return text, b, nil
 }
 
-// first returns size bytes of the buffer, at most firstBytes. It replaces a buffer that is too small.
-func (b *requestBody) first(size int) []byte {
-	if size > cap(*b.buffer) {
-		*b.buffer = make([]byte, firstBytes)
+// sized returns a buffer of size bytes, which begins with those of the firstBytes that have been read. Buffers grow with the
+// largest bodies that arrive.
+func (b *requestBody) sized(size int) []byte {
+	if size <= cap(*b.buffer) {
+		return (*b.buffer)[:size]
 	}
-	return (*b.buffer)[:size]
+	whole := make([]byte, size, max(size, firstBytes))
+	copy(whole, (*b.buffer)[:min(cap(*b.buffer), firstBytes)])
+	if size <= maxBuffer {
+		*b.buffer = whole
+	} else {
+		b.releaseBuffer()
+	}
+	return whole
 }
 
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
 // caller's claim, so memory is reserved after the first firstBytes have arrived.
 func (b *requestBody) readMore(size int64) ([]byte, error) {
-	first := b.first(firstBytes)
+	first := b.sized(firstBytes)
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return first[:n], nil
@@ -158,7 +166,7 @@ func (b *requestBody) readMore(size int64) ([]byte, error) {
 	if size < 0 {
 		return b.readUnknown(first)
 	}
-	whole := b.grow(int(size))
+	whole := b.sized(int(size))
 	_, err = io.ReadFull(b, whole[n:])
 	return whole, err
 }
@@ -185,21 +193,6 @@ func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// grow returns a buffer of size bytes, which begins with the firstBytes that were read already.
-func (b *requestBody) grow(size int) []byte {
-	if size <= cap(*b.buffer) {
-		return (*b.buffer)[:size]
-	}
-	whole := make([]byte, size)
-	copy(whole, (*b.buffer)[:firstBytes])
-	if size <= maxBuffer {
-		*b.buffer = whole // buffers grow with the largest bodies that arrive
-	} else {
-		b.releaseBuffer()
-	}
-	return whole
 }
 
 // end checks that nothing follows the body. If the body has a Content-Length, all of it has then been read from the

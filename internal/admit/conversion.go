@@ -96,9 +96,16 @@ func (c *conversionRun) room(_ context.Context, bytes int64) (release func(), er
 	return func() { c.memory.Release() }, err
 }
 
+// release gives back what the run holds, unless it was left behind.
+func (c *conversionRun) release() {
+	if c.ended == nil {
+		c.memory.Release()
+		c.body.release()
+	}
+}
+
 // Do implements hang.Work.
 func (c *conversionRun) Do() (err error) {
-	hang.GrowStack()
 	c.answer, err = c.Answer(c.memory.Context, c.review, c.room)
 	return err
 }
@@ -122,33 +129,26 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c *Conversio
 		return nil, err
 	}
 	review, body, err := h.bodies.read(w, r, due, 2)
+	run := &conversionRun{Conversion: c, body: body, review: review, all: &h.runner.Objects.LeftBehind}
+	defer run.release()
 	if err != nil {
-		body.release()
 		return nil, err
 	}
 	h.Counts().requestBytes.Observe(float64(len(review)))
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.converting.acquire(ctx); err != nil {
-		body.release()
 		return nil, busy(err)
 	}
 	defer h.converting.release()
-	if err := c.left.Full(&h.runner.Objects.LeftBehind); err != nil {
-		body.release()
+	if err := c.left.Full(run.all); err != nil {
 		return nil, err
 	}
-	run := &conversionRun{
-		Conversion: c, memory: hang.Memory{Of: h.objects, Context: ctx}, body: body, review: review, all: &h.runner.Objects.LeftBehind,
-	}
-	err = hang.Await(ctx, run)
-	switch {
-	case run.ended == nil:
-		run.memory.Release()
-		body.release()
-		return run.answer, err
-	case run.memory.Waits():
+	run.memory.Of, run.memory.Context = h.objects, ctx
+	if err = hang.Await(ctx, run); run.ended != nil && run.memory.Waits() {
 		return nil, fmt.Errorf("%w; %w", err, hang.ErrNoMemory)
+	} else if err != nil {
+		return nil, err
 	}
-	return nil, err
+	return run.answer, nil
 }

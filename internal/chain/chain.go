@@ -77,7 +77,9 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 		if s.New != nil {
 			s.made = reflect.TypeOf(s.New())
 		}
-		s.metrics.within(cmp.Or(s.Timeout, s.Share))
+		if timeout := cmp.Or(s.Timeout, s.Share); timeout > 0 { // a step with none has no series
+			metrics.timeout.WithLabelValues(webhook, s.Name).Set(timeout.Seconds())
+		}
 		s.left = before.leftOf(s)
 		if s.Mode == ModeShadow || s.Choose != nil {
 			s.shadow = c.shadowOf(s)
@@ -162,9 +164,9 @@ func (c *Chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the
 // webhook, so if steps share one, the message names the step.
-func (c *Chain) joinDenials(all []stepDenial) *denial {
+func (c *Chain) joinDenials(all []*denial) *denial {
 	if len(c.steps) == 1 {
-		return all[0].denial
+		return all[0]
 	}
 	joined := &denial{status: *all[0].status.DeepCopy()}
 	messages := make([]string, 0, len(all))

@@ -2,8 +2,7 @@ package chain
 
 // This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
 // answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
-// goroutine is left behind with everything that it holds. A step whose failure does not end the call gets another
-// goroutine, so that it can be left behind alone.
+// goroutine is left behind with everything that it holds.
 
 import (
 	"context"
@@ -40,7 +39,7 @@ type progress struct {
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
 	err := hang.Await(r.ctx, r)
-	left := r.isAbandoned()
+	left := r.abandoned.Load()
 	if !left {
 		r.release()
 	}
@@ -59,12 +58,11 @@ func (r *run) wait() Outcome {
 	default:
 		err = fmt.Errorf("%w; decoding the object, or writing the patch, took too long", err)
 	}
-	return Outcome{Err: &stepError{step: name, err: err}}
+	return Outcome{Err: failureOf(err, name)}
 }
 
 // Do implements hang.Work.
 func (r *run) Do() error {
-	hang.GrowStack()
 	r.out = r.outcome()
 	return r.out.Err
 }
@@ -100,8 +98,6 @@ func (r *run) release() {
 	r.old.memory.held.Release()
 }
 
-func (r *run) isAbandoned() bool { return r.abandoned.Load() }
-
 // begin records which step runs, and whether it has a goroutine of its own. After the deadline, it returns an error and
 // no step begins.
 func (r *run) begin(step int, detached bool) error {
@@ -119,7 +115,7 @@ func (r *run) begin(step int, detached bool) error {
 func (r *run) end() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isAbandoned() {
+	if r.abandoned.Load() {
 		return false
 	}
 	r.trace.returned(r.at)
@@ -137,7 +133,8 @@ type task struct {
 	oldObj, newObj runtime.Object
 }
 
-// attempt runs a step's task within the step's deadline.
+// attempt runs a step's task within the step's deadline. A step whose failure does not end the call, or which has less
+// time, gets another goroutine, so that it can be left behind alone.
 func (r *run) attempt(i int, t task) error {
 	s := r.steps[i]
 	timeout, shorter := s.Timeout, false
@@ -153,10 +150,17 @@ func (r *run) attempt(i int, t task) error {
 		return err
 	} else if !detached {
 		return r.do(i, ctx, &t)
-	} else if !shorter {
-		timeout = 0
 	}
-	return r.attemptDetached(i, ctx, timeout, t)
+	if shorter {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		ctx = limited
+	}
+	if r.turn != nil {
+		r.turn.Unlock()
+		defer r.turn.Lock()
+	}
+	return hang.Await(ctx, &detachedRun{run: r, step: i, ctx: ctx, task: t})
 }
 
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
@@ -168,21 +172,6 @@ func (r *run) promisedAfter(step int) (sum time.Duration) {
 		}
 	}
 	return sum
-}
-
-// attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of
-// 0 means the call's deadline.
-func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration, t task) error {
-	if timeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		ctx = limited
-	}
-	if r.turn != nil {
-		r.turn.Unlock()
-		defer r.turn.Lock()
-	}
-	return hang.Await(ctx, &detachedRun{run: r, step: i, ctx: ctx, task: t})
 }
 
 // detachedRun is a run of a step on a goroutine of its own.
@@ -198,7 +187,7 @@ func (d *detachedRun) Do() error { return d.do(d.step, d.ctx, &d.task) }
 func (d *detachedRun) Leave()    { d.ended = d.leave(d.step) }
 func (d *detachedRun) Left(err error) {
 	d.ended()
-	d.logLatePanic(&stepError{d.steps[d.step].Name, err})
+	d.logLatePanic(failureOf(err, d.steps[d.step].Name))
 }
 
 // do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names

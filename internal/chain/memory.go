@@ -4,6 +4,11 @@ package chain
 
 import (
 	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/hang"
@@ -48,14 +53,21 @@ func (a account) share(ctx context.Context) *memory {
 }
 
 // decode reads an object into a Go type. It first releases the memory of the object that was read before.
-func (m *memory) decode(raw []byte, into any) error {
+func (m *memory) decode(raw []byte, into runtime.Object) error {
+	target := any(into)
+	if u, ok := into.(*unstructured.Unstructured); ok {
+		target = &u.Object // its own decoder requires a kind, and reads the text twice
+	}
 	m.held.Release()
 	defer m.decoding.Release()
-	made, err := decode.Within(raw, into, m.decoding.Take)
-	if err != nil || m.decoding.Held() == 0 {
-		return err
+	made, err := decode.Within(raw, target, m.decoding.Take)
+	if err == nil && m.decoding.Held() > 0 {
+		err = m.held.Take(copies * made)
 	}
-	return m.held.Take(copies * made)
+	if err != nil && !errors.Is(err, hang.ErrNoMemory) {
+		err = fmt.Errorf("%w as %T: %w", ErrUnreadable, into, err)
+	}
+	return err
 }
 
 func (m *memory) waits() bool { return m.decoding.Waits() || m.held.Waits() }

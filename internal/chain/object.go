@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -49,19 +48,6 @@ func (o *object) json() ([]byte, error) {
 	return o.raw, nil
 }
 
-// decodeObject decodes an object from JSON.
-func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
-	target := any(into)
-	if u, ok := into.(*unstructured.Unstructured); ok {
-		target = &u.Object // its own decoder requires a kind, and reads the text twice
-	}
-	err := m.decode(raw, target)
-	if err != nil && !errors.Is(err, hang.ErrNoMemory) {
-		err = fmt.Errorf("%w as %T: %w", ErrUnreadable, into, err)
-	}
-	return into, err
-}
-
 // ErrUnreadable is the error for an object that does not decode into the type of a step.
 var ErrUnreadable = errors.New("the object cannot be read")
 
@@ -86,8 +72,8 @@ func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.
 	if err != nil {
 		return nil, err
 	}
-	current, err := o.memory.decodeObject(raw, newObject())
-	if err != nil {
+	current := newObject()
+	if err := o.memory.decode(raw, current); err != nil {
 		return nil, err
 	}
 	o.current, o.before = current, nil
@@ -165,12 +151,7 @@ func isPlain(v any) bool {
 	case nil, bool, string, int64, float64:
 		return true
 	case []any:
-		for i := range v {
-			if !isPlain(v[i]) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(v, func(item any) bool { return !isPlain(item) })
 	case map[string]any:
 		for _, member := range v {
 			if !isPlain(member) {

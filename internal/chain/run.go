@@ -109,7 +109,7 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 func (r *run) outcome() Outcome {
 	defer r.decide(result{decision: decisionAllowed}) // unless they have been decided
 	denials, err := r.runSteps()
-	if err != nil || r.isAbandoned() {
+	if err != nil || r.abandoned.Load() {
 		return Outcome{Err: err}
 	}
 	if r.allIgnore && r.attempts > 0 && r.attempts == len(r.ignored) {
@@ -120,7 +120,7 @@ func (r *run) outcome() Outcome {
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.feedback.warnings, AuditAnnotations: r.feedback.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
-		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
+		by := strings.Join(list.Of(denials, func(d *denial) string { return d.step }), ", ")
 		return Outcome{Response: resp, deniedBy: by}
 	}
 	if err = r.flush(); err != nil {
@@ -134,7 +134,7 @@ func (r *run) outcome() Outcome {
 
 // runSteps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
 // failurePolicy is Fail.
-func (r *run) runSteps() (denials []stepDenial, err error) {
+func (r *run) runSteps() (denials []*denial, err error) {
 	rounds := 1
 	if r.reinvoke {
 		rounds = 2 // as many as the API server runs
@@ -158,13 +158,13 @@ func (r *run) runSteps() (denials []stepDenial, err error) {
 			}
 			switch {
 			case d != nil:
-				denials = append(denials, stepDenial{r.steps[i].Name, d})
+				denials = append(denials, d)
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
 				r.logFailure(r.log, stepErr, "step failed; the response reports the failure of an earlier one")
 			}
-			if !r.validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
+			if !r.validating && (len(denials) > 0 || err != nil) || r.abandoned.Load() {
 				return denials, err
 			}
 		}
@@ -280,7 +280,7 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	r.feedback.add(s.Name, call)
 	switch {
 	case denied:
-		of.decision, of.reason = decisionDenied, d.status.Message
+		d.step, of.decision, of.reason = s.Name, decisionDenied, d.status.Message
 	case s.Mutates && !undoable:
 		r.undecided = append(r.undecided, undecided{i, of.took})
 		if r.reinvoke || r.object.isOdd() {
@@ -308,7 +308,7 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
 func (r *run) failed(i int, of result) error {
-	failure := &stepError{step: r.steps[i].Name, err: of.err}
+	failure := failureOf(of.err, r.steps[i].Name)
 	switch {
 	case !r.steps[i].Ignore:
 		of.decision = decisionFailed
@@ -346,10 +346,7 @@ func (r *run) flush() error {
 	}
 	names := list.Of(r.undecided, func(u undecided) string { return r.steps[u.step].Name })
 	r.decide(result{decision: decisionFailed, err: err})
-	if len(names) == 1 {
-		return &stepError{step: names[0], err: err}
-	}
-	return &batchError{steps: names, err: err}
+	return failureOf(err, names...)
 }
 
 // decide counts the undecided steps.

@@ -133,7 +133,10 @@ const (
 )
 
 // denial is a verdict: the object is refused, regardless of failurePolicy.
-type denial struct{ status metav1.Status }
+type denial struct {
+	status metav1.Status
+	step   string // that denied; set at last
+}
 
 func (d *denial) Error() string { return d.status.Message }
 
@@ -233,28 +236,18 @@ func fitStatus(name string, s metav1.Status) metav1.Status {
 	return s
 }
 
-// stepError is the failure of one step.
+// stepError is the failure of a step, or of a change that several steps made together.
 type stepError struct {
-	step string
-	err  error
-}
-
-func (e *stepError) Error() string { return fmt.Sprintf("step %q failed: %v", e.step, e.err) }
-func (e *stepError) Unwrap() error { return e.err }
-
-// batchError is the failure of a change that several steps made together.
-type batchError struct {
 	steps []string
 	err   error
 }
 
-func (e *batchError) Error() string {
+func failureOf(err error, steps ...string) *stepError { return &stepError{steps, err} }
+
+func (e *stepError) Error() string {
+	if len(e.steps) == 1 {
+		return fmt.Sprintf("step %q failed: %v", e.steps[0], e.err)
+	}
 	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
 }
-func (e *batchError) Unwrap() error { return e.err }
-
-// stepDenial is a denial with the step that it came from.
-type stepDenial struct {
-	step string
-	*denial
-}
+func (e *stepError) Unwrap() error { return e.err }

@@ -80,14 +80,15 @@ func (r *awaited) do(w Work) {
 			w.Left(r.err)
 		}
 	}()
+	growStack()
 	r.err = Recovered(w.Do)
 }
 
-// GrowStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
+// growStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
 // saves a tenth of the CPU time of a call with a pod of 4 KB.
 //
 //go:noinline
-func GrowStack() {
+func growStack() {
 	var room [12 << 10]byte
 	runtime.KeepAlive(&room)
 }
