@@ -351,14 +351,19 @@ func (l *limiter) acquire(ctx context.Context) error {
 	}
 	select {
 	case l.working <- struct{}{}:
-		if ctx.Err() == nil {
-			return nil
+	default:
+		select {
+		case l.working <- struct{}{}:
+		case <-ctx.Done():
+			l.calls.Add(-1)
+			return context.Cause(ctx)
 		}
-		<-l.working // both happened at once, and no client waits for the answer any more
-	case <-ctx.Done():
 	}
-	l.calls.Add(-1)
-	return context.Cause(ctx)
+	if ctx.Err() != nil { // both happened at once, and no client waits for the answer any more
+		l.release()
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // release frees the slot that acquire took.

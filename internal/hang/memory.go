@@ -41,7 +41,7 @@ func (m *Memory) Take(bytes int64) error {
 	if !m.Of.TryAcquire(bytes) {
 		m.waits.Store(true)
 		if m.Of.Acquire(m.Context, bytes) != nil {
-			return fmt.Errorf("%w: %w", ErrNoMemory, context.Cause(m.Context))
+			return fmt.Errorf("%w; %w", ErrLate(m.Context), ErrNoMemory)
 		}
 		m.waits.Store(false)
 	}
