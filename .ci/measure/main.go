@@ -24,7 +24,7 @@ import (
 )
 
 // spine are the packages that every program with a webhook needs.
-var spine = strings.Fields(`. internal/seam internal/chain internal/admit internal/jsontext internal/jsontype internal/decode internal/patch
+var spine = strings.Fields(`. internal/seam internal/chain internal/admit internal/hang internal/jsontext internal/jsontype internal/decode internal/patch
 	internal/ca internal/certsecret internal/certsource internal/serving internal/webhookconf internal/controller internal/rollout
 	internal/cluster internal/rights internal/resources internal/wait internal/lograte internal/stepname internal/slogcore`)
 

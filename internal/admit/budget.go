@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"code.cloudfoundry.org/eirinix/internal/chain"
 )
 
 // Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
@@ -107,7 +105,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
 	if size >= 0 && size <= firstBytes {
-		text = b.first(int(size))
+		text = b.sized(int(size))
 		_, err = io.ReadFull(b, text)
 	} else {
 		text, err = b.readMore(size)
@@ -130,18 +128,26 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	return text, b, nil
 }
 
-// first returns size bytes of the buffer, at most firstBytes. It replaces a buffer that is too small.
-func (b *requestBody) first(size int) []byte {
-	if size > cap(*b.buffer) {
-		*b.buffer = make([]byte, firstBytes)
+// sized returns a buffer of size bytes, which begins with those of the firstBytes that have been read. Buffers grow with the
+// largest bodies that arrive.
+func (b *requestBody) sized(size int) []byte {
+	if size <= cap(*b.buffer) {
+		return (*b.buffer)[:size]
 	}
-	return (*b.buffer)[:size]
+	whole := make([]byte, size, max(size, firstBytes))
+	copy(whole, (*b.buffer)[:min(cap(*b.buffer), firstBytes)])
+	if size <= maxBuffer {
+		*b.buffer = whole
+	} else {
+		b.releaseBuffer()
+	}
+	return whole
 }
 
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
 // caller's claim, so memory is reserved after the first firstBytes have arrived.
 func (b *requestBody) readMore(size int64) ([]byte, error) {
-	first := b.first(firstBytes)
+	first := b.sized(firstBytes)
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return first[:n], nil
@@ -160,7 +166,7 @@ func (b *requestBody) readMore(size int64) ([]byte, error) {
 	if size < 0 {
 		return b.readUnknown(first)
 	}
-	whole := b.grow(int(size))
+	whole := b.sized(int(size))
 	_, err = io.ReadFull(b, whole[n:])
 	return whole, err
 }
@@ -187,21 +193,6 @@ func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// grow returns a buffer of size bytes, which begins with the firstBytes that were read already.
-func (b *requestBody) grow(size int) []byte {
-	if size <= cap(*b.buffer) {
-		return (*b.buffer)[:size]
-	}
-	whole := make([]byte, size)
-	copy(whole, (*b.buffer)[:firstBytes])
-	if size <= maxBuffer {
-		*b.buffer = whole // buffers grow with the largest bodies that arrive
-	} else {
-		b.releaseBuffer()
-	}
-	return whole
 }
 
 // end checks that nothing follows the body. If the body has a Content-Length, all of it has then been read from the
@@ -342,35 +333,31 @@ var errTooBusy = errors.New("too many admission requests at once")
 // API server bounds, and not memory. It is safe for concurrent use.
 type limiter struct {
 	working chan struct{} // holds one element for each running call; waiting calls are served in turn
-	waiting atomic.Int64
-	most    int64 // bound on waiting
+	calls   atomic.Int64  // that run or wait
+	most    int64         // bound on calls
 }
 
-// newLimiter lets up to working calls run, at least one, while up to waiting more wait.
+// newLimiter lets up to working calls run while up to waiting more wait.
 func newLimiter(working, waiting int) *limiter {
-	return &limiter{working: make(chan struct{}, max(working, 1)), most: int64(waiting)}
+	return &limiter{working: make(chan struct{}, working), most: int64(working + waiting)}
 }
 
 // acquire waits for a slot, which release frees. It fails at once with errTooBusy if too many calls wait already. It
 // fails with the context's cause if the context ends first.
 func (l *limiter) acquire(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	select {
-	case l.working <- struct{}{}:
-		return nil
-	default:
-	}
-	if l.waiting.Add(1) > l.most {
-		l.waiting.Add(-1)
+	if l.calls.Add(1) > l.most {
+		l.calls.Add(-1)
 		return errTooBusy
 	}
-	defer l.waiting.Add(-1)
 	select {
 	case l.working <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	default:
+		select {
+		case l.working <- struct{}{}:
+		case <-ctx.Done():
+			l.calls.Add(-1)
+			return context.Cause(ctx)
+		}
 	}
 	if ctx.Err() != nil { // both happened at once, and no client waits for the answer any more
 		l.release()
@@ -380,7 +367,10 @@ func (l *limiter) acquire(ctx context.Context) error {
 }
 
 // release frees the slot that acquire took.
-func (l *limiter) release() { <-l.working }
+func (l *limiter) release() {
+	l.calls.Add(-1)
+	<-l.working
+}
 
 // maxHeaderTimeout is the API's bound on timeoutSeconds.
 const maxHeaderTimeout = 30 * time.Second
@@ -410,8 +400,9 @@ func (t timedOut) Error() string {
 }
 func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
-// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
-func requestTimeout(r *http.Request) time.Duration {
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL, or else what it
+// waits by default.
+func requestTimeout(r *http.Request, without time.Duration) time.Duration {
 	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
 	if !plain || strings.ContainsAny(given, "&%+;") {
 		given = r.URL.Query().Get("timeout")
@@ -422,7 +413,7 @@ func requestTimeout(r *http.Request) time.Duration {
 	if s, err := strconv.Atoi(given); err == nil && s > 0 {
 		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
 	}
-	return chain.DefaultTimeout
+	return without
 }
 
 // margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is

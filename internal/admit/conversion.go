@@ -7,14 +7,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
-	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 // ConvertPrefix is the prefix of the paths of conversion webhooks.
@@ -23,8 +19,7 @@ const ConvertPrefix = "/convert/"
 // conversionTimeout is how long the API server waits for a conversion. It puts no timeout in the URL.
 const conversionTimeout = maxHeaderTimeout
 
-// convertedObjects bounds the memory of the objects of all conversions together. One that takes more counts as all of it,
-// and so has it alone.
+// convertedObjects bounds the memory of the objects of all conversions together.
 const convertedObjects = decode.MaxMemory
 
 // A Conversion answers the ConversionReviews of one CustomResourceDefinition.
@@ -36,7 +31,7 @@ type Conversion struct {
 	// an object.
 	Answer func(ctx context.Context, review []byte, room Room) (answer []byte, err error)
 
-	left *chain.LeftBehind
+	left *hang.Runs
 }
 
 // A Room takes memory for one object, and waits for it until the context ends. release gives it back.
@@ -57,7 +52,7 @@ func (h *Handler) Convert(conversions map[string]Conversion) {
 		if before := h.conversions[path]; before != nil {
 			c.left = before.left
 		} else {
-			c.left = &chain.LeftBehind{Gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
+			c.left = &hang.Runs{Gauge: h.Counts().conversionsLeft.WithLabelValues(c.Name)}
 		}
 		served[path] = &c
 	}
@@ -69,7 +64,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion,
 	h.Counts().inFlight.Inc()
 	defer h.Counts().inFlight.Dec()
 	r, ended := h.traced(w, r, c.Name)
-	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
+	text, err := h.converted(w, r, c, deadline{arrived, requestTimeout(r, conversionTimeout)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
 	if err != nil {
 		refused := h.refuse(w, r, err, "conversion of "+c.Name, "refused a conversion", "customResourceDefinition", c.Name)
@@ -82,77 +77,49 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion,
 	ended(http.StatusOK)
 }
 
-// conversionDue returns how long the API server waits for the answer.
-func conversionDue(r *http.Request) time.Duration {
-	if r.URL.RawQuery == "" {
-		return conversionTimeout
-	}
-	return requestTimeout(r)
-}
-
-// conversionRun is what a conversion holds. Its goroutine and the one that waits for it use it.
+// conversionRun is a conversion on a goroutine of its own, and what it holds.
 type conversionRun struct {
-	memory *semaphore.Weighted
-	waits  atomic.Bool // it waits for memory, or has waited in vain
-
-	mu   sync.Mutex
-	held int64 // bytes of memory
-	body *requestBody
-	over bool   // nothing waits for it, or it has ended
-	left func() // counts the end of a run that was left behind; nil for others
+	*Conversion
+	memory hang.Memory
+	body   *requestBody
+	review []byte
+	answer []byte
+	all    *hang.LeftBehind
+	ended  func() // counts the end of a run that was left behind; nil for others
 }
 
 // room is the Room of a run. An object that takes no more than decode.Free is not counted.
-func (c *conversionRun) room(ctx context.Context, bytes int64) (release func(), err error) {
-	need := min(bytes, convertedObjects)
-	if bytes <= decode.Free {
-		return func() {}, nil
-	} else if !c.memory.TryAcquire(need) {
-		c.waits.Store(true)
-		if c.memory.Acquire(ctx, need) != nil {
-			return nil, fmt.Errorf("%w: %w", chain.ErrNoMemory, context.Cause(ctx))
-		}
-		c.waits.Store(false)
+func (c *conversionRun) room(_ context.Context, bytes int64) (release func(), err error) {
+	if bytes > decode.Free {
+		err = c.memory.Take(bytes)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held = need; c.over { // both happened at once
-		c.release()
-		return nil, chain.ErrLate(ctx)
-	}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.release()
-	}, nil
+	return func() { c.memory.Release() }, err
 }
 
-// release gives back the memory that is held. The caller holds mu.
+// release gives back what the run holds, unless it was left behind.
 func (c *conversionRun) release() {
-	c.memory.Release(c.held)
-	c.held = 0
-}
-
-// leave leaves the conversion behind, unless it has ended. What it holds counts no longer as that of a call.
-func (c *conversionRun) leave(l *chain.LeftBehind, b *chain.Budget) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.over {
-		c.over, c.left = true, l.Count(b, c.held+c.body.reserved)
-		c.release()
-		c.body.unreserve(c.body.reserved)
+	if c.ended == nil {
+		c.memory.Release()
+		c.body.release()
 	}
 }
 
-func (c *conversionRun) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-	c.release()
+// Do implements hang.Work.
+func (c *conversionRun) Do() (err error) {
+	c.answer, err = c.Answer(c.memory.Context, c.review, c.room)
+	return err
+}
+
+// Leave implements hang.Work.
+func (c *conversionRun) Leave() {
+	c.ended = c.left.Add(c.all, c.memory.Leave()+c.body.reserved)
+	c.body.unreserve(c.body.reserved)
+}
+
+// Left implements hang.Work.
+func (c *conversionRun) Left(error) {
 	c.body.release()
-	if c.left != nil {
-		c.left()
-	}
+	c.ended()
 }
 
 // converted reads the review, and converts it on a goroutine of its own. After the deadline that goroutine is left
@@ -162,48 +129,26 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c *Conversio
 		return nil, err
 	}
 	review, body, err := h.bodies.read(w, r, due, 2)
+	run := &conversionRun{Conversion: c, body: body, review: review, all: &h.runner.Objects.LeftBehind}
+	defer run.release()
 	if err != nil {
-		body.release()
 		return nil, err
 	}
 	h.Counts().requestBytes.Observe(float64(len(review)))
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.converting.acquire(ctx); err != nil {
-		body.release()
 		return nil, busy(err)
 	}
 	defer h.converting.release()
-	if err := c.left.Full(h.runner.Objects); err != nil {
-		body.release()
+	if err := c.left.Full(run.all); err != nil {
 		return nil, err
 	}
-	type result struct {
-		text []byte
-		err  error
+	run.memory.Of, run.memory.Context = h.objects, ctx
+	if err = hang.Await(ctx, run); run.ended != nil && run.memory.Waits() {
+		return nil, fmt.Errorf("%w; %w", err, hang.ErrNoMemory)
+	} else if err != nil {
+		return nil, err
 	}
-	done := make(chan result, 1)
-	run := &conversionRun{memory: h.objects, body: body}
-	go func() {
-		end := result{err: chain.ErrNoAnswer}
-		defer func() {
-			if v := recover(); v != nil {
-				end.err = chain.Panicked(v)
-			}
-			run.end()
-			done <- end
-		}()
-		chain.GrowStack()
-		end.text, end.err = c.Answer(ctx, review, run.room)
-	}()
-	select {
-	case end := <-done:
-		return end.text, end.err
-	case <-ctx.Done():
-	}
-	run.leave(c.left, h.runner.Objects)
-	if run.waits.Load() {
-		return nil, fmt.Errorf("%w; %w", chain.ErrLate(ctx), chain.ErrNoMemory)
-	}
-	return nil, chain.ErrLate(ctx)
+	return run.answer, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 const shops = "/convert/shops.example.com"
@@ -126,7 +127,7 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 		synctest.Wait()
 		g.Expect(hung(h)).To(BeZero())
 		g.Expect((<-sent(h, shops, large)).Body.String()).To(Equal("converted"))
-		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
+		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeZero())
 		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce<<20)).To(BeTrue(), "all memory for bodies is free")
 	})
 }
@@ -144,7 +145,7 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 		<-conversion
 		<-step
 		synctest.Wait()
-		g.Expect(h.runner.Objects.LeftBehind()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
+		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
 		g.Expect(h.objects.TryAcquire(convertedObjects)).To(BeTrue(), "what hangs delays no conversion")
 		h.objects.Release(convertedObjects)
 		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce << 20)).To(BeTrue())
@@ -156,7 +157,7 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 		g.Expect((<-sent(h, "/mutate/a", podReview())).Body.String()).To(ContainSubstring("1 of its runs still hang"))
 		close(until)
 		synctest.Wait()
-		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
+		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeZero())
 		g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
 	})
 }
@@ -199,7 +200,7 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		for _, a := range answers {
 			if body := (<-a).Body.String(); body != "converted" {
 				g.Expect(body).To(ContainSubstring("no answer before the deadline"))
-				if bytes.Contains([]byte(body), []byte(chain.ErrNoMemory.Error())) {
+				if bytes.Contains([]byte(body), []byte(hang.ErrNoMemory.Error())) {
 					late++
 				}
 			}
@@ -209,6 +210,6 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		close(until)
 		synctest.Wait()
 		g.Expect(all.TryAcquire(convertedObjects)).To(BeTrue())
-		g.Expect(h.runner.Objects.LeftBehind()).To(BeZero())
+		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeZero())
 	})
 }

@@ -18,12 +18,12 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -63,7 +63,7 @@ type Handler struct {
 	slots      *limiter
 	converting *limiter // the slots of conversions
 	bodies     *readBudget
-	objects    *semaphore.Weighted // of conversions
+	objects    hang.Account // of conversions
 	runner     chain.Runner
 	shadows    *chain.Shadows
 }
@@ -135,7 +135,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain, arrived time.Time) (response, []chain.Shadow) {
 	h.Counts().inFlight.Inc()
 	defer h.Counts().inFlight.Dec()
-	due := deadline{arrived, requestTimeout(r)}
+	due := deadline{arrived, requestTimeout(r, chain.DefaultTimeout)}
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
@@ -177,7 +177,7 @@ func (h *Handler) prepare() {
 	h.limits.Do(func() {
 		h.slots, h.converting = newLimiter(callsAtWork, callsWaiting), newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newReadBudget(h.MaxBytes)
-		h.objects = semaphore.NewWeighted(convertedObjects)
+		h.objects = hang.NewAccount(convertedObjects)
 		h.runner = chain.Runner{Log: h.Log, Tracer: h.Tracer, Objects: chain.NewBudget()}
 		h.shadows = chain.NewShadows(h.runner, func() bool { return len(h.slots.working) > 0 })
 	})

@@ -69,17 +69,11 @@ func (m *Metrics) Conversion(crd string) *ConversionMetrics {
 	}
 }
 
-// Converted counts an object that was converted.
-func (c *ConversionMetrics) Converted() { c.succeeded.Inc() }
+// These count an object that was converted, or could not be; one that was converted and has lost values, or has annotations
+// that are not applied; and a panic.
 
-// Failed counts an object that could not be converted.
-func (c *ConversionMetrics) Failed() { c.failed.Inc() }
-
-// Incomplete counts an object that was converted and has lost values.
+func (c *ConversionMetrics) Converted()  { c.succeeded.Inc() }
+func (c *ConversionMetrics) Failed()     { c.failed.Inc() }
 func (c *ConversionMetrics) Incomplete() { c.incomplete.Inc() }
-
-// Ignored counts an object that was converted and has annotations that are not applied.
-func (c *ConversionMetrics) Ignored() { c.ignored.Inc() }
-
-// Panicked counts a panic of a conversion.
-func (c *ConversionMetrics) Panicked() { c.panics.Inc() }
+func (c *ConversionMetrics) Ignored()    { c.ignored.Inc() }
+func (c *ConversionMetrics) Panicked()   { c.panics.Inc() }

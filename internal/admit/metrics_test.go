@@ -1,7 +1,6 @@
 package admit
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -9,7 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"github.com/prometheus/common/expfmt"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Metrics", func() {
@@ -19,24 +19,9 @@ var _ = Describe("Metrics", func() {
 	)
 	BeforeEach(func() {
 		registry = prometheus.NewPedanticRegistry()
-		var err error
-		m, err = NewMetrics(registry)
-		Expect(err).NotTo(HaveOccurred())
+		m = Must(NewMetrics(registry))
 	})
-	// shown returns the named metrics of a scrape, or all of them.
-	shown := func(names ...string) string {
-		GinkgoHelper()
-		families, err := registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
-		var text strings.Builder
-		for _, family := range families {
-			if len(names) == 0 || slices.Contains(names, family.GetName()) {
-				_, err := expfmt.MetricFamilyToText(&text, family)
-				Expect(err).NotTo(HaveOccurred())
-			}
-		}
-		return text.String()
-	}
+	shown := func(names ...string) string { GinkgoHelper(); return Shown(registry, names...) }
 
 	It("count refusals and requests in flight", func() {
 		m.refusedWith(413)

@@ -13,7 +13,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
@@ -232,11 +231,9 @@ func (p *reviewParser) review() {
 	for more := p.Enter('{'); more; more = p.More('{') {
 		switch string(p.Name()) {
 		case "apiVersion":
-			p.once(&seen, 0)
-			p.result.typeMeta.APIVersion = p.word()
+			p.word(&seen, 0, &p.result.typeMeta.APIVersion)
 		case "kind":
-			p.once(&seen, 1)
-			p.result.typeMeta.Kind = p.word()
+			p.word(&seen, 1, &p.result.typeMeta.Kind)
 		case "request":
 			p.once(&seen, 2)
 			p.request(&p.result.request)
@@ -251,8 +248,7 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 	for more := p.Enter('{'); more; more = p.More('{') {
 		switch string(p.Name()) {
 		case "uid":
-			p.once(&seen, 0)
-			req.UID = types.UID(p.word())
+			p.word(&seen, 0, (*string)(&req.UID))
 		case "kind":
 			p.once(&seen, 1)
 			p.groupVersion("kind", &req.Kind.Group, &req.Kind.Version, &req.Kind.Kind)
@@ -260,8 +256,7 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 			p.once(&seen, 2)
 			p.groupVersion("resource", &req.Resource.Group, &req.Resource.Version, &req.Resource.Resource)
 		case "subResource":
-			p.once(&seen, 3)
-			req.SubResource = p.word()
+			p.word(&seen, 3, &req.SubResource)
 		case "requestKind":
 			p.once(&seen, 4)
 			if !p.Null() {
@@ -275,17 +270,13 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 				p.groupVersion("resource", &p.requestResource.Group, &p.requestResource.Version, &p.requestResource.Resource)
 			}
 		case "requestSubResource":
-			p.once(&seen, 6)
-			req.RequestSubResource = p.word()
+			p.word(&seen, 6, &req.RequestSubResource)
 		case "name":
-			p.once(&seen, 7)
-			req.Name = p.word()
+			p.word(&seen, 7, &req.Name)
 		case "namespace":
-			p.once(&seen, 8)
-			req.Namespace = p.word()
+			p.word(&seen, 8, &req.Namespace)
 		case "operation":
-			p.once(&seen, 9)
-			req.Operation = admissionv1.Operation(p.word())
+			p.word(&seen, 9, (*string)(&req.Operation))
 		case "userInfo":
 			p.once(&seen, 10)
 			p.Peek()
@@ -298,14 +289,11 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 				p.beside += len(p.result.user) // long lists of empty strings count, too
 			}
 		case "object":
-			p.once(&seen, 11)
-			req.Object.Raw = p.raw()
+			p.raw(&seen, 11, &req.Object.Raw)
 		case "oldObject":
-			p.once(&seen, 12)
-			req.OldObject.Raw = p.raw()
+			p.raw(&seen, 12, &req.OldObject.Raw)
 		case "options":
-			p.once(&seen, 13)
-			req.Options.Raw = p.raw()
+			p.raw(&seen, 13, &req.Options.Raw)
 		case "dryRun":
 			p.once(&seen, 14)
 			if !p.Null() {
@@ -324,14 +312,11 @@ func (p *reviewParser) groupVersion(third string, group, version, last *string) 
 	for more := p.Enter('{'); more; more = p.More('{') {
 		switch name := p.Name(); string(name) {
 		case "group":
-			p.once(&seen, 0)
-			*group = p.word()
+			p.word(&seen, 0, group)
 		case "version":
-			p.once(&seen, 1)
-			*version = p.word()
+			p.word(&seen, 1, version)
 		case third:
-			p.once(&seen, 2)
-			*last = p.word()
+			p.word(&seen, 2, last)
 		default:
 			p.Value()
 		}
@@ -343,11 +328,9 @@ func (p *reviewParser) userInfo(user *authenticationv1.UserInfo) {
 	for more := p.Enter('{'); more; more = p.More('{') {
 		switch string(p.Name()) {
 		case "username":
-			p.once(&seen, 0)
-			user.Username = p.word()
+			p.word(&seen, 0, &user.Username)
 		case "uid":
-			p.once(&seen, 1)
-			user.UID = p.word()
+			p.word(&seen, 1, &user.UID)
 		case "groups":
 			p.once(&seen, 2)
 			user.Groups = p.list()
@@ -404,19 +387,18 @@ func (p *reviewParser) list() []string {
 		items = make([]string, 0, 4)
 	}
 	for more := p.Enter('['); more; more = p.More('[') {
-		if word := p.word(); !p.checking {
+		if word := p.text(); !p.checking {
 			items = append(items, word)
 		}
 	}
 	return items
 }
 
-// raw reads the text of a RawExtension, or nil for null.
-func (p *reviewParser) raw() []byte {
-	if p.Null() {
-		return nil
+// raw reads the text of a RawExtension, a member that occurs once. null leaves it nil.
+func (p *reviewParser) raw(seen *members, member int, into *[]byte) {
+	if p.once(seen, member); !p.Null() {
+		*into = p.Value()
 	}
-	return p.Value()
 }
 
 func (p *reviewParser) boolean() bool {
@@ -427,14 +409,20 @@ func (p *reviewParser) boolean() bool {
 	return word == "true"
 }
 
-// word reads a string. null counts as empty.
-func (p *reviewParser) word() string {
+// word reads a string, a member that occurs once.
+func (p *reviewParser) word(seen *members, member int, into *string) {
+	p.once(seen, member)
+	*into = p.text()
+}
+
+// text reads a string. null counts as empty.
+func (p *reviewParser) text() string {
 	start := p.At
-	text := p.String()
+	word := p.String()
 	if p.beside += p.At - start; p.checking || p.beside > maxBeside {
 		return ""
 	}
-	return p.keep(text)
+	return p.keep(word)
 }
 
 // keep returns a string with the contents of text, which belongs to the body.

@@ -24,6 +24,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -217,20 +218,26 @@ func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRe
 func alike(a, b chain.Verdict) bool {
 	switch {
 	case a.Err != nil || b.Err != nil:
-		return (a.Err != nil) == (b.Err != nil) && (a.Panic != nil) == (b.Panic != nil)
+		return (a.Err != nil) == (b.Err != nil) && isPanic(a.Err) == isPanic(b.Err)
 	case a.Denied != nil || b.Denied != nil:
 		return a.Denied != nil && b.Denied != nil && a.Denied.Message == b.Denied.Message
 	}
 	return bytes.Equal(a.Patch, b.Patch)
 }
 
+func isPanic(err error) bool {
+	_, ok := errors.AsType[*hang.PanicError](err)
+	return ok
+}
+
 // answerOf returns the answer that a verdict means.
 func answerOf(v chain.Verdict) answer {
+	panicked, isPanic := errors.AsType[*hang.PanicError](v.Err)
 	switch {
-	case v.Panic != nil:
-		message := fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(v.Panic)))
-		return answer{Finding: Finding{Result: Failed, Message: message}, gap: true, stack: v.Stack}
-	case v.Unreadable:
+	case isPanic:
+		message := fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(panicked.Value)))
+		return answer{Finding: Finding{Result: Failed, Message: message}, gap: true, stack: panicked.Stack}
+	case errors.Is(v.Err, chain.ErrUnreadable):
 		return answer{Finding: Finding{Result: Failed, Message: unreadable(v.Err)}}
 	case v.Err != nil:
 		return answer{Finding: Finding{Result: Failed, Message: shortened(v.Err.Error())}, gap: true}

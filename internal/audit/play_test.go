@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 var _ = DescribeTable("An object that is created again lacks what the cluster has added, and nothing else", func(stored, expected string) {
@@ -41,7 +42,7 @@ var _ = Describe("An answer", func() {
 	denied := func(message string) chain.Verdict { return chain.Verdict{Denied: &metav1.Status{Message: message}} }
 	failed := func(text string) chain.Verdict { return chain.Verdict{Err: errors.New(text)} }
 	patched := func(patch string) chain.Verdict { return chain.Verdict{Patch: []byte(patch)} }
-	panicked := chain.Verdict{Err: errors.New("panic: x"), Panic: "x"}
+	panicked := chain.Verdict{Err: &hang.PanicError{Value: "x"}}
 
 	DescribeTable("is the same for two users", func(a, b chain.Verdict, same bool) {
 		Expect(alike(a, b)).To(Equal(same))
@@ -82,9 +83,9 @@ var _ = Describe("An answer", func() {
 		}
 		err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(`{"spec":{"replicas":"hunter2"}}`), &into)
 		Expect(err).To(HaveOccurred())
-		a := answerOf(chain.Verdict{Err: fmt.Errorf("wrapped: %w", err), Unreadable: true})
+		a := answerOf(chain.Verdict{Err: fmt.Errorf("%w: %w", chain.ErrUnreadable, err)})
 		Expect(a.Message).To(Equal("the object does not decode into the type of the step: the field spec.replicas is no int"))
-		a = answerOf(chain.Verdict{Err: errors.New("hunter2"), Unreadable: true})
+		a = answerOf(chain.Verdict{Err: fmt.Errorf("%w: hunter2", chain.ErrUnreadable)})
 		Expect(a.Message).To(Equal("the object does not decode into the type of the step"))
 	})
 })

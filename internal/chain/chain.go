@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -51,6 +52,12 @@ type step struct {
 	shadow      *Chain // the step alone, if its mode can be ModeShadow
 }
 
+// lasting is what outlives the chain of a step: the runs that were left behind, and the shadows.
+type lasting struct {
+	hang.Runs
+	shadows shadowQueue
+}
+
 // New makes the chain of an entry in place of before, which can be nil. The runs of before that were left behind, and its
 // shadows, count as those of the new chain.
 func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain {
@@ -70,7 +77,9 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 		if s.New != nil {
 			s.made = reflect.TypeOf(s.New())
 		}
-		s.metrics.within(cmp.Or(s.Timeout, s.Share))
+		if timeout := cmp.Or(s.Timeout, s.Share); timeout > 0 { // a step with none has no series
+			metrics.timeout.WithLabelValues(webhook, s.Name).Set(timeout.Seconds())
+		}
 		s.left = before.leftOf(s)
 		if s.Mode == ModeShadow || s.Choose != nil {
 			s.shadow = c.shadowOf(s)
@@ -87,7 +96,7 @@ func (c *Chain) leftOf(s *step) *lasting {
 			return c.steps[i].left
 		}
 	}
-	return &lasting{LeftBehind: LeftBehind{Gauge: s.metrics.left}}
+	return &lasting{Runs: hang.Runs{Gauge: s.metrics.left}}
 }
 
 // Selection holds, by step, whether the step's own rules and selectors match a request as it arrived.
@@ -155,9 +164,9 @@ func (c *Chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the
 // webhook, so if steps share one, the message names the step.
-func (c *Chain) joinDenials(all []stepDenial) *denial {
+func (c *Chain) joinDenials(all []*denial) *denial {
 	if len(c.steps) == 1 {
-		return all[0].denial
+		return all[0]
 	}
 	joined := &denial{status: *all[0].status.DeepCopy()}
 	messages := make([]string, 0, len(all))

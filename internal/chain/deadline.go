@@ -2,18 +2,20 @@ package chain
 
 // This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
 // answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
-// goroutine is left behind with everything that it holds. A step whose failure does not end the call gets another
-// goroutine, so that it can be left behind alone.
+// goroutine is left behind with everything that it holds.
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 // DefaultTimeout is the API's default for timeoutSeconds.
@@ -22,99 +24,79 @@ const DefaultTimeout = 10 * time.Second
 // between is the value of run.at while no step runs.
 const between = -1
 
-// leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
-func (r *run) leave(i int) (ended func()) {
-	return r.steps[i].left.Count(r.budget, r.object.size()+r.old.size())
+// progress is which step of a call runs. The goroutine that runs the steps shares it with the one that waits for them.
+type progress struct {
+	mu        sync.Mutex
+	postponed []int       // the steps that run after the answer
+	at        int         // the step that runs, or between
+	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
+	detached  bool        // whether that step runs on a goroutine of its own
+	late      int         // the step that ended after the deadline, or between
+	abandoned atomic.Bool // the call was left behind, and at and late change no more
+	leftEnded func()      // counts the end of the step that was left behind with it; nil if none was
 }
-
-// ErrNoAnswer is the error of a step, or a conversion, that calls runtime.Goexit, as t.FailNow does.
-var ErrNoAnswer = errors.New("it ended its goroutine without an answer")
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
-	done := make(chan Outcome, 1)
-	go func() {
-		defer r.release()
-		defer r.returned()
-		o := Outcome{Err: &stepError{step: r.Name, err: ErrNoAnswer}}
-		defer func() {
-			if v := recover(); v != nil { // outside of a step, so in the methods of its type
-				o = Outcome{Err: &stepError{step: r.Name, err: Panicked(v)}}
-			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
-				r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrNoAnswer})
-				o.Err = &stepError{step: r.steps[i].Name, err: ErrNoAnswer}
-			}
-			if done <- o; r.isAbandoned() {
-				r.logLatePanic(o.Err)
-			}
-		}()
-		GrowStack()
-		o = r.outcome()
-	}()
-	select {
-	case o := <-done:
-		return o
-	case <-r.ctx.Done():
+	err := hang.Await(r.ctx, r)
+	left := r.abandoned.Load()
+	if !left {
+		r.release()
 	}
-	i, runs := r.abandon()
-	if runs {
-		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: ErrLate(r.ctx)})
-		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
+	name := r.Name
+	switch i := r.at; {
+	case i != between: // left behind, or it ended the goroutine
+		name = r.steps[i].Name
+		r.decided(i, result{decision: decisionFailed, took: time.Since(r.began), err: err})
+	case !left && (err == nil || r.out.Err != nil):
+		return r.out
+	case !left: // a panic outside of a step, so in the methods of its type
+	case r.late != between: // no step runs or begins any more, but the answer is due now
+		name = r.steps[r.late].Name
+	case r.object.memory.waits() || r.old.memory.waits():
+		err = fmt.Errorf("%w; %w", err, hang.ErrNoMemory)
+	default:
+		err = fmt.Errorf("%w; decoding the object, or writing the patch, took too long", err)
 	}
-	select {
-	case o := <-done: // both happened at once
-		return o
-	default: // no step runs or begins any more, but the answer is due now
+	return Outcome{Err: failureOf(err, name)}
+}
+
+// Do implements hang.Work.
+func (r *run) Do() error {
+	r.out = r.outcome()
+	return r.out.Err
+}
+
+// Leave implements hang.Work. It leaves the step behind that runs on the call's goroutine, if any. The memory of that step
+// no longer counts as that of a call.
+func (r *run) Leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.abandoned.Store(true); r.at != between && !r.detached {
+		r.leftEnded = r.leave(r.at)
+		r.release() // the goroutine uses it only between steps
 	}
-	if i != between {
-		return Outcome{Err: &stepError{step: r.steps[i].Name, err: ErrLate(r.ctx)}}
+}
+
+// Left implements hang.Work.
+func (r *run) Left(err error) {
+	if r.leftEnded != nil {
+		r.leftEnded()
 	}
-	why := "decoding the object, or writing the patch, took too long"
-	if r.object.memory.waits.Load() || r.old.memory.waits.Load() {
-		why = ErrNoMemory.Error()
-	}
-	err := fmt.Errorf("%w; %s", ErrLate(r.ctx), why)
-	return Outcome{Err: &stepError{step: r.Name, err: err}}
+	r.release()
+	r.logLatePanic(err)
+}
+
+// leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
+func (r *run) leave(i int) (ended func()) {
+	return r.steps[i].left.Add(&r.budget.LeftBehind, r.object.size()+r.old.size())
 }
 
 // release releases the memory of the objects.
 func (r *run) release() {
-	r.object.memory.release()
-	r.old.memory.release()
+	r.object.memory.held.Release()
+	r.old.memory.held.Release()
 }
-
-// ErrLate returns the error of a call that has no answer when its context has ended. It wraps the cause of that.
-func ErrLate(ctx context.Context) error {
-	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
-}
-
-// abandon leaves the call's goroutine behind, and the step that runs on it, if any. The memory of that step no longer
-// counts as that of a call. If no step runs, abandon returns the step that ended after the deadline, or between.
-func (r *run) abandon() (step int, runs bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.abandoned.Store(true)
-	if r.at == between {
-		return r.late, false
-	}
-	if !r.detached {
-		r.leftEnded = r.leave(r.at)
-		r.release() // the goroutine uses it only between steps
-	}
-	return r.at, true
-}
-
-// returned records that the call's goroutine has ended.
-func (r *run) returned() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.leftEnded != nil {
-		r.leftEnded()
-	}
-	r.at, r.leftEnded = between, nil
-}
-
-func (r *run) isAbandoned() bool { return r.abandoned.Load() }
 
 // begin records which step runs, and whether it has a goroutine of its own. After the deadline, it returns an error and
 // no step begins.
@@ -122,7 +104,7 @@ func (r *run) begin(step int, detached bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
-		return ErrLate(r.ctx)
+		return hang.ErrLate(r.ctx)
 	}
 	r.at, r.detached = step, detached
 	return nil
@@ -133,7 +115,7 @@ func (r *run) begin(step int, detached bool) error {
 func (r *run) end() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isAbandoned() {
+	if r.abandoned.Load() {
 		return false
 	}
 	r.trace.returned(r.at)
@@ -151,7 +133,8 @@ type task struct {
 	oldObj, newObj runtime.Object
 }
 
-// attempt runs a step's task within the step's deadline.
+// attempt runs a step's task within the step's deadline. A step whose failure does not end the call, or which has less
+// time, gets another goroutine, so that it can be left behind alone.
 func (r *run) attempt(i int, t task) error {
 	s := r.steps[i]
 	timeout, shorter := s.Timeout, false
@@ -167,10 +150,17 @@ func (r *run) attempt(i int, t task) error {
 		return err
 	} else if !detached {
 		return r.do(i, ctx, &t)
-	} else if !shorter {
-		timeout = 0
 	}
-	return r.attemptDetached(i, ctx, timeout, t)
+	if shorter {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		ctx = limited
+	}
+	if r.turn != nil {
+		r.turn.Unlock()
+		defer r.turn.Lock()
+	}
+	return hang.Await(ctx, &detachedRun{run: r, step: i, ctx: ctx, task: t})
 }
 
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
@@ -184,42 +174,20 @@ func (r *run) promisedAfter(step int) (sum time.Duration) {
 	return sum
 }
 
-// attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of
-// 0 means the call's deadline.
-func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration, t task) error {
-	if timeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		ctx = limited
-	}
-	if r.turn != nil {
-		r.turn.Unlock()
-		defer r.turn.Lock()
-	}
-	done := make(chan error, 1)
-	var over atomic.Bool // set by the run or by its caller, whichever is first
-	var ended func()
-	go func() {
-		err := ErrNoAnswer
-		defer func() {
-			if done <- err; over.Swap(true) {
-				ended()
-				r.logLatePanic(&stepError{step: r.steps[i].Name, err: err})
-			}
-		}()
-		err = r.do(i, ctx, &t)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	ended = r.leave(i)
-	if over.Swap(true) { // the run ended at this moment
-		ended()
-		r.logLatePanic(&stepError{step: r.steps[i].Name, err: <-done})
-	}
-	return ErrLate(ctx)
+// detachedRun is a run of a step on a goroutine of its own.
+type detachedRun struct {
+	*run
+	step  int
+	ctx   context.Context
+	task  task
+	ended func()
+}
+
+func (d *detachedRun) Do() error { return d.do(d.step, d.ctx, &d.task) }
+func (d *detachedRun) Leave()    { d.ended = d.leave(d.step) }
+func (d *detachedRun) Left(err error) {
+	d.ended()
+	d.logLatePanic(failureOf(err, d.steps[d.step].Name))
 }
 
 // do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names
@@ -228,30 +196,21 @@ func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.steps[i].metrics.panics.Inc()
-			err = Panicked(v)
+			err = &hang.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
 	err = t.run(ctx, t.call, t.oldObj, t.newObj)
 	if err == nil || ctx.Err() == nil {
 		return err
 	} else if err.Error() == ctx.Err().Error() {
-		return ErrLate(ctx)
+		return hang.ErrLate(ctx)
 	}
-	return fmt.Errorf("%w (the step returned: %w)", ErrLate(ctx), err)
+	return fmt.Errorf("%w (the step returned: %w)", hang.ErrLate(ctx), err)
 }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
 func (r *run) logLatePanic(err error) {
-	if _, ok := errors.AsType[*panicError](err); ok {
+	if _, ok := errors.AsType[*hang.PanicError](err); ok {
 		r.logFailure(r.log, err, "step panicked after its deadline")
 	}
-}
-
-// GrowStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
-// saves a tenth of the CPU time of a call with a pod of 4 KB.
-//
-//go:noinline
-func GrowStack() {
-	var room [12 << 10]byte
-	goruntime.KeepAlive(&room)
 }

@@ -42,7 +42,7 @@ func (r *run) handle(i int, call *Call) error {
 	if err != nil {
 		return err
 	}
-	if isZero(resp) {
+	if !resp.Allowed && reflect.DeepEqual(resp, admission.Response{}) { // admitted, as the example in EiriniX's README intends
 		s.warned.Do(func() {
 			r.blaming(r.log, s.Name).Info(
 				"extension returned the zero Response, so the object is admitted unchanged; return admission.Allowed instead")
@@ -55,7 +55,17 @@ func (r *run) handle(i int, call *Call) error {
 	for key, value := range resp.AuditAnnotations {
 		call.Annotate(key, value)
 	}
-	return r.interpret(s, onPod, resp)
+	if !resp.Allowed {
+		if resp.Result == nil {
+			resp.Result = &metav1.Status{}
+		}
+		return &denial{status: fitStatus(s.Name, *resp.Result)}
+	}
+	if made, pod, ok := onPod.isAnswered(resp); ok {
+		r.object.adopt(made, pod)
+		return nil
+	}
+	return r.applyPatch(onPod, resp)
 }
 
 // failure returns the error that a raw Response reports, as from admission.Errored: one that is not allowed, with a code
@@ -68,26 +78,6 @@ func failure(resp admission.Response) error {
 		return fmt.Errorf("it returned code %d without a message", resp.Result.Code)
 	}
 	return errors.New(resp.Result.Message)
-}
-
-// interpret applies a raw Response that reports no failure. It never gets the zero Response: handle lets the object
-// through, as the example in EiriniX's README intends.
-func (r *run) interpret(s *step, onPod *podRun, resp admission.Response) error {
-	if resp.Allowed {
-		if made, pod, ok := onPod.isAnswered(resp); ok {
-			r.object.adopt(made, pod)
-			return nil
-		}
-		return r.applyPatch(onPod, resp)
-	}
-	if resp.Result == nil {
-		resp.Result = &metav1.Status{}
-	}
-	return &denial{status: fitStatus(s.Name, *resp.Result)}
-}
-
-func isZero(resp admission.Response) bool {
-	return !resp.Allowed && reflect.DeepEqual(resp, admission.Response{})
 }
 
 // requestWith copies the request, with the object as the steps before have left it.
@@ -258,40 +248,33 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 	if pod == nil {
 		return unpatched("the pod is nil; check for that first, a request may carry none")
 	}
-	if onPod := p.find(&req); onPod != nil {
-		defer onPod.mu.Unlock()
-		made, err := patch.Compare(onPod.raw, onPod.pod, pod)
+	onPod := p.find(&req)
+	if onPod == nil {
+		before, err := p.Pod(req)
+		if err == nil && before == nil {
+			err = fmt.Errorf("the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind)
+		}
 		if err != nil {
 			return unpatched("%w", err)
 		}
-		if onPod.made, onPod.after = made, nil; !onPod.last {
-			onPod.after = copiedPod(pod)
-		}
-		return patchedBy(made)
+		onPod = &podRun{raw: req.Object.Raw, pod: before, last: true}
+		onPod.mu.Lock()
 	}
-	before, err := p.Pod(req)
+	defer onPod.mu.Unlock()
+	made, err := patch.Compare(onPod.raw, onPod.pod, pod)
 	if err != nil {
 		return unpatched("%w", err)
 	}
-	if before == nil {
-		return unpatched("the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind)
+	if onPod.made, onPod.after = made, nil; !onPod.last {
+		onPod.after = copiedPod(pod)
 	}
-	made, err := patch.Compare(req.Object.Raw, before, pod)
-	if err != nil {
-		return unpatched("%w", err)
+	resp := admission.Allowed("")
+	if made.Len() > 0 {
+		resp.Patches, resp.PatchType = made.Operations(), new(admissionv1.PatchTypeJSONPatch)
 	}
-	return patchedBy(made)
+	return resp
 }
 
 func unpatched(format string, args ...any) admission.Response {
 	return admission.Errored(codeInternalError, fmt.Errorf("eirinix: PatchFromPod: "+format, args...))
-}
-
-func patchedBy(made patch.Patch) admission.Response {
-	resp := admission.Allowed("")
-	if made.Len() > 0 {
-		jsonPatch := admissionv1.PatchTypeJSONPatch
-		resp.Patches, resp.PatchType = made.Operations(), &jsonPatch
-	}
-	return resp
 }

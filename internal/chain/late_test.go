@@ -13,12 +13,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"golang.org/x/sync/semaphore"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 func TestALateStepIsReportedLikeOneThatIsLeftBehind(t *testing.T) {
@@ -28,13 +29,13 @@ func TestALateStepIsReportedLikeOneThatIsLeftBehind(t *testing.T) {
 		return (&run{}).do(0, ctx, &task{run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return err }})
 	}
 	g := NewWithT(t)
-	g.Expect(returns(ctx.Err())).To(Equal(ErrLate(ctx)), "its error says no more")
+	g.Expect(returns(ctx.Err())).To(Equal(hang.ErrLate(ctx)), "its error says no more")
 	g.Expect(returns(fmt.Errorf("read the quota: %w", ctx.Err()))).To(And(
-		MatchError(ErrLate(ctx).Error()+" (the step returned: read the quota: context deadline exceeded)"),
+		MatchError(hang.ErrLate(ctx).Error()+" (the step returned: read the quota: context deadline exceeded)"),
 		MatchError(context.DeadlineExceeded),
 	))
-	g.Expect(returns(errors.New(ctx.Err().Error()))).To(Equal(ErrLate(ctx)), "an admission.Response has the text alone")
-	g.Expect(returns(errors.New("no quota"))).To(MatchError(ErrLate(ctx).Error() + " (the step returned: no quota)"))
+	g.Expect(returns(errors.New(ctx.Err().Error()))).To(Equal(hang.ErrLate(ctx)), "an admission.Response has the text alone")
+	g.Expect(returns(errors.New("no quota"))).To(MatchError(hang.ErrLate(ctx).Error() + " (the step returned: no quota)"))
 	g.Expect(returns(nil)).To(Succeed())
 	_, denied := asDenial("a", &admissionv1.AdmissionRequest{}, returns(&denial{}))
 	g.Expect(denied).To(BeTrue(), "it is the verdict still, should there be time to give it")
@@ -44,10 +45,10 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 	late := func(t *testing.T, detached bool) *run {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &run{
-			Chain: &Chain{steps: []*step{{left: &lasting{}}, {left: &lasting{}}}},
-			ctx:   ctx, at: between, late: between, budget: NewBudget(),
+			Chain: New("a", Config{Steps: []Step{{Name: "a"}, {Name: "b"}}}, unexposed(), nil),
+			ctx:   ctx, progress: progress{at: between, late: between}, budget: NewBudget(),
 		}
-		r.object.memory, r.old.memory = &memory{account: r.budget.objects}, &memory{account: r.budget.oldObjects}
+		r.object.memory, r.old.memory = r.budget.objects.share(ctx), r.budget.oldObjects.share(ctx)
 		NewWithT(t).Expect(r.begin(1, detached)).To(Succeed())
 		cancel()
 		return r
@@ -55,24 +56,23 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("left behind before it ends, detached: %v", detached), func(t *testing.T) {
 			g, r := NewWithT(t), late(t, detached)
-			step, runs := r.abandon()
-			g.Expect(step).To(Equal(1))
-			g.Expect(runs).To(BeTrue(), "the goroutine that waits counts its failure")
+			r.Leave()
+			g.Expect(r.at).To(Equal(1), "the goroutine that waits counts its failure")
 			g.Expect(r.end()).To(BeFalse(), "so the call's goroutine must not")
-			own := map[bool]int64{false: 1, true: 0}[detached] // attemptDetached counts the goroutine of a detached run
-			g.Expect(r.steps[1].left.runs.Load()).To(Equal(own))
-			r.returned()
-			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
+			own := map[bool]int64{false: 1, true: 0}[detached] // a detachedRun counts itself
+			g.Expect(r.steps[1].left.Count()).To(Equal(own))
+			r.Left(nil)
+			g.Expect(r.steps[1].left.Count()).To(BeZero())
 		})
 		t.Run(fmt.Sprintf("ends before it is left behind, detached: %v", detached), func(t *testing.T) {
 			g, r := NewWithT(t), late(t, detached)
 			g.Expect(r.end()).To(BeTrue(), "the call's goroutine counts its result")
-			g.Expect(r.begin(0, detached)).To(MatchError(ErrLate(r.ctx).Error()), "no step begins any more")
+			g.Expect(r.begin(0, detached)).To(MatchError(hang.ErrLate(r.ctx).Error()), "no step begins any more")
 			g.Expect(r.end()).To(BeTrue())
-			step, runs := r.abandon()
-			g.Expect(step).To(Equal(1), "it took the time, and not the decoder")
-			g.Expect(runs).To(BeFalse())
-			g.Expect(r.steps[1].left.runs.Load()).To(BeZero())
+			r.Leave()
+			g.Expect(r.late).To(Equal(1), "it took the time, and not the decoder")
+			g.Expect(r.at).To(Equal(between))
+			g.Expect(r.steps[1].left.Count()).To(BeZero())
 		})
 	}
 }
@@ -99,18 +99,19 @@ func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 				r := runOf(t, all, s)
 				g.Expect(r.wait().Err).To(MatchError(ContainSubstring("no answer before the deadline")))
 				synctest.Wait()
-				g.Expect(all.objects.held.TryAcquire(all.objects.most)).To(BeTrue(), "all of the calls' memory is free")
-				all.objects.held.Release(all.objects.most)
-				g.Expect(all.left.Load()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
-				g.Expect(r.steps[0].left.Full(all)).To(Succeed())
-				all.left.Add(all.maxLeft)
-				g.Expect(r.steps[0].left.Full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
-				g.Expect((&LeftBehind{}).Full(all)).To(Succeed(), "other steps can run")
-				all.left.Add(-all.maxLeft)
+				g.Expect(all.objects.held.TryAcquire(all.objects.held.Most)).To(BeTrue(), "all of the calls' memory is free")
+				all.objects.held.Release(all.objects.held.Most)
+				g.Expect(all.LeftBehind.Bytes()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
+				left, gauge := r.steps[0].left, prometheus.NewGauge(prometheus.GaugeOpts{})
+				g.Expect(left.Full(&all.LeftBehind)).To(Succeed())
+				another := (&hang.Runs{Gauge: gauge}).Add(&all.LeftBehind, all.LeftBehind.Most)
+				g.Expect(left.Full(&all.LeftBehind)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
+				g.Expect((&hang.Runs{Gauge: gauge}).Full(&all.LeftBehind)).To(Succeed(), "other steps can run")
+				another()
 				close(release)
 				synctest.Wait()
-				g.Expect(all.left.Load()).To(BeZero())
-				g.Expect(r.steps[0].left.runs.Load()).To(BeZero())
+				g.Expect(all.LeftBehind.Bytes()).To(BeZero())
+				g.Expect(left.Count()).To(BeZero())
 			})
 		})
 	}
@@ -119,7 +120,7 @@ func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
 func TestACallThatWaitsForMemorySaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := NewWithT(t), NewBudget()
-		for name, full := range map[string]*semaphore.Weighted{"to decode": all.objects.decoding, "to hold": all.objects.held} {
+		for name, full := range map[string]hang.Account{"to decode": all.objects.decoding, "to hold": all.objects.held} {
 			g.Expect(full.Acquire(t.Context(), decode.MaxMemory)).To(Succeed())
 			g.Expect(runOf(t, all, Step{}).wait().Err).To(MatchError(And(ContainSubstring("waited for memory"), Not(ContainSubstring("took too long")))), name)
 			synctest.Wait()

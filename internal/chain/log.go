@@ -5,12 +5,14 @@ package chain
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -112,13 +114,11 @@ func (c *Chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
 
 // logFailure logs the failure of a step once, with the stack if it was a panic.
 func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
-	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.Name {
-		log = c.blaming(log, failed.step)
-	} else if failed, ok := errors.AsType[*batchError](err); ok {
+	if failed, ok := errors.AsType[*stepError](err); ok && !slices.Contains(failed.steps, c.Name) {
 		log = c.blaming(log, failed.steps...)
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		keysAndValues = append(keysAndValues, "stack", string(p.stack))
+	if p, ok := errors.AsType[*hang.PanicError](err); ok {
+		keysAndValues = append(keysAndValues, "stack", string(p.Stack))
 	}
 	log.Error(err, message, keysAndValues...)
 }

@@ -3,6 +3,7 @@ package chain
 // This file counts decisions and patches for Prometheus.
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,10 +43,8 @@ var dryRunLabels = [...]string{"false", "true"}
 // operationIndex returns the index of an operation in operationLabels. All unknown operations share one index, which
 // bounds the values of the label.
 func operationIndex(operation admissionv1.Operation) int {
-	for i, known := range operationLabels {
-		if operation == known {
-			return i
-		}
+	if i := slices.Index(operationLabels[:], operation); i >= 0 {
+		return i
 	}
 	return len(operationLabels) - 1
 }
@@ -167,11 +166,4 @@ func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labe
 		return
 	}
 	o.Observe(took.Seconds())
-}
-
-// within records the timeout of a step. A step with none has no series.
-func (s *stepMetrics) within(timeout time.Duration) {
-	if timeout > 0 {
-		s.webhook.all.timeout.WithLabelValues(s.webhook.name, s.name).Set(timeout.Seconds())
-	}
 }

@@ -3,7 +3,6 @@ package chain
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +11,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"github.com/prometheus/common/expfmt"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Metrics of steps", func() {
@@ -24,25 +24,10 @@ var _ = Describe("Metrics of steps", func() {
 	)
 	BeforeEach(func() {
 		registry = prometheus.NewPedanticRegistry()
-		var err error
-		m, err = NewMetrics(registry)
-		Expect(err).NotTo(HaveOccurred())
+		m = Must(NewMetrics(registry))
 		volumes = m.webhook("pods").step("volumes")
 	})
-	// shown returns the named metrics of a scrape, or all of them.
-	shown := func(names ...string) string {
-		GinkgoHelper()
-		families, err := registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
-		var text strings.Builder
-		for _, family := range families {
-			if len(names) == 0 || slices.Contains(names, family.GetName()) {
-				_, err := expfmt.MetricFamilyToText(&text, family)
-				Expect(err).NotTo(HaveOccurred())
-			}
-		}
-		return text.String()
-	}
+	shown := func(names ...string) string { GinkgoHelper(); return Shown(registry, names...) }
 
 	It("count the decisions of a step by operation", func() {
 		for d := range decision(decisions) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Mode decides about the effect of a step's result. Failures are not results: in every mode, failurePolicy decides on
@@ -28,49 +27,21 @@ const (
 	maxReportText = 1000
 )
 
-// watch runs a step that watches, in this mode. A failure that its failurePolicy does not ignore is returned.
-func (r *run) watch(i int, mode Mode) error {
-	if err := r.flush(); err != nil {
-		return err
+// watched counts the result of a step that watches: a denial, or the patches that it made. It adds to the answer what the
+// step would have done, and logs it. A step in ModeAudit shows the user nothing, so its own warnings are dropped.
+func (r *run) watched(i int, of result, d *denial, made [][]byte) {
+	s, call, would, what := r.steps[i], &r.calls[i], "", ""
+	switch {
+	case d != nil:
+		of.decision, would, what = decisionWouldDeny, "deny", d.status.Message
+	case len(made) > 0:
+		of.decision, would, what = decisionWouldPatch, "change", changedPaths(made)
 	}
-	s, call, undo := r.steps[i], &r.calls[i], r.object
-	err, ended := r.try(i, call)
-	if !ended {
-		return err
-	}
-	if err == nil {
-		err = recovered(r.object.flush)
-	}
-	made := slices.Clip(r.object.patches[len(undo.patches):])
-	r.object = r.object.restored(undo)
-	of := result{decision: decisionAllowed, took: time.Since(r.began), mode: mode}
-	if d, ok := asDenial(s.Name, r.request, err); ok {
-		of.decision, of.reason = decisionWouldDeny, d.status.Message
-		r.decided(i, of)
-		r.report(s, mode, call, "deny", d.status.Message)
-		return nil
-	}
-	if err != nil {
-		of.err = err
-		return r.failed(i, of)
-	}
-	if len(made) == 0 {
-		r.decided(i, of)
-		r.report(s, mode, call, "", "")
-		return nil
-	}
-	of.decision, of.reason = decisionWouldPatch, changedPaths(made)
+	of.reason = what
 	r.decided(i, of)
-	r.report(s, mode, call, "change", of.reason)
-	return nil
-}
-
-// report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
-// own warnings are dropped.
-func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), maxReportText)], ""); would != "" {
-		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
-		switch mode {
+		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", of.mode.String(), "reason", what)
+		switch of.mode {
 		case ModeWarn:
 			call.Warn(fmt.Sprintf("step %q would %s this: %s", s.Name, would, what))
 		case ModeAudit:
@@ -79,7 +50,7 @@ func (r *run) report(s *step, mode Mode, call *Call, would, what string) {
 	}
 	warned := len(r.feedback.warnings)
 	r.feedback.add(s.Name, call)
-	if mode == ModeAudit {
+	if of.mode == ModeAudit {
 		r.feedback.warnings = r.feedback.warnings[:warned]
 	}
 }

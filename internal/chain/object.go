@@ -30,17 +30,10 @@ type object struct {
 	current runtime.Object // the view; nil until a step asks for it
 
 	memory *memory // memory of the view
-
-	changed []bool // by batch, which is the steps between two flushes: whether its patch has operations
 }
 
 // touched reports whether the object can differ from the one that arrived.
 func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
-
-// batch returns the number of the patch that will hold the current changes. changedIn reports afterwards whether that
-// patch has operations.
-func (o *object) batch() int               { return len(o.changed) }
-func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
 // json returns the object as of the last flush. A patch is applied only when its result is asked for, and the result of
 // the last step's patch never is.
@@ -55,21 +48,8 @@ func (o *object) json() ([]byte, error) {
 	return o.raw, nil
 }
 
-// decodeObject decodes an object from JSON.
-func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
-	target := any(into)
-	if u, ok := into.(*unstructured.Unstructured); ok {
-		target = &u.Object // its own decoder requires a kind, and reads the text twice
-	}
-	err := m.decode(raw, target)
-	if err != nil && !errors.Is(err, ErrNoMemory) {
-		err = fmt.Errorf("%w as %T: %w", errUnreadable, into, err)
-	}
-	return into, err
-}
-
-// errUnreadable is the error for an object that does not decode into the type of a step.
-var errUnreadable = errors.New("the object cannot be read")
+// ErrUnreadable is the error for an object that does not decode into the type of a step.
+var ErrUnreadable = errors.New("the object cannot be read")
 
 // absent reports whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -78,7 +58,7 @@ func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
 
 // size returns the memory of the object's text and of its view.
-func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held }
+func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held.Held() }
 
 func (o *object) isAbsent() bool { return absent(o.raw) }
 
@@ -92,8 +72,8 @@ func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.
 	if err != nil {
 		return nil, err
 	}
-	current, err := o.memory.decodeObject(raw, newObject())
-	if err != nil {
+	current := newObject()
+	if err := o.memory.decode(raw, current); err != nil {
 		return nil, err
 	}
 	o.current, o.before = current, nil
@@ -171,12 +151,7 @@ func isPlain(v any) bool {
 	case nil, bool, string, int64, float64:
 		return true
 	case []any:
-		for i := range v {
-			if !isPlain(v[i]) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(v, func(item any) bool { return !isPlain(item) })
 	case map[string]any:
 		for _, member := range v {
 			if !isPlain(member) {
@@ -206,7 +181,6 @@ func (o *object) flush() error {
 		view = nil
 	}
 	o.adopt(p, view)
-	o.changed = append(o.changed, p.Len() > 0)
 	return nil
 }
 
@@ -234,16 +208,13 @@ func (o *object) apply(operations []byte) error {
 	return nil
 }
 
-// patch returns all changes as one JSON array, or nil if there are none.
-func (o *object) patch() ([]byte, error) {
-	if err := o.flush(); err != nil {
-		return nil, err
-	}
+// patch returns the changes as of the last flush as one JSON array, or nil if there are none.
+func (o *object) patch() []byte {
 	switch len(o.patches) {
 	case 0:
-		return nil, nil
+		return nil
 	case 1:
-		return o.patches[0], nil
+		return o.patches[0]
 	}
 	joined := []byte{'['}
 	for i, operations := range o.patches {
@@ -253,7 +224,7 @@ func (o *object) patch() ([]byte, error) {
 		operations = bytes.TrimSpace(operations)
 		joined = append(joined, operations[1:len(operations)-1]...)
 	}
-	return append(joined, ']'), nil
+	return append(joined, ']')
 }
 
 // restored returns the object as it was before a step that is undone. The step's view is dropped, because the step may

@@ -36,13 +36,8 @@ func NewPlayer(s Step, log logr.Logger) *Player {
 // Verdict is the result of a step for one request. The zero Verdict admits the object unchanged.
 type Verdict struct {
 	Denied *metav1.Status // nil unless the step denies the object
-	Err    error          // the failure of the step, nil if it decided
-
-	Panic      any    // the value, if the failure is a panic
-	Stack      []byte // of the panic
-	Unreadable bool   // the failure is that the object does not decode into the type of the step
-
-	Patch []byte // a JSON patch; nil if the step changes nothing
+	Err    error          // the failure of the step, which can be a hang.PanicError or wrap ErrUnreadable; nil if it decided
+	Patch  []byte         // a JSON patch; nil if the step changes nothing
 }
 
 // Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
@@ -61,12 +56,9 @@ func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Ve
 	ctx, cancel := context.WithTimeout(ctx, p.chain.steps[0].Timeout)
 	defer cancel()
 	o := p.runner.Run(ctx, p.chain, req, Selection{wantKind | wantObject})
-	v := Verdict{Err: o.Err, Unreadable: errors.Is(o.Err, errUnreadable)}
+	v := Verdict{Err: o.Err}
 	if failed, ok := errors.AsType[*stepError](o.Err); ok {
 		v.Err = failed.err // the caller knows the step
-	}
-	if p, ok := errors.AsType[*panicError](o.Err); ok {
-		v.Panic, v.Stack = p.value, p.stack
 	}
 	switch {
 	case o.Err != nil:

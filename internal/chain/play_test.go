@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 var _ = Describe("A step that is played", func() {
@@ -48,14 +50,14 @@ var _ = Describe("A step that is played", func() {
 
 	It("distinguishes a panic, and an object that does not decode", func() {
 		v := play(check("panics", func() error { panic("no") }))
-		Expect(v.Err).To(HaveOccurred())
-		Expect(v.Panic).To(Equal("no"))
-		Expect(string(v.Stack)).To(ContainSubstring("play_test.go"))
+		panicked, ok := errors.AsType[*hang.PanicError](v.Err)
+		Expect(ok).To(BeTrue())
+		Expect(panicked.Value).To(Equal("no"))
+		Expect(string(panicked.Stack)).To(ContainSubstring("play_test.go"))
 		v = NewPlayer(refuse, logr.Discard()).Play(context.Background(), sent(func(r *admissionv1.AdmissionRequest) {
 			r.Object.Raw = []byte(`{"spec":{"containers":5}}`)
 		}))
-		Expect(v.Unreadable).To(BeTrue())
-		Expect(v.Err).To(MatchError(ContainSubstring("*v1.Pod")))
+		Expect(v.Err).To(And(MatchError(ErrUnreadable), MatchError(ContainSubstring("*v1.Pod"))))
 	})
 
 	It("ends at the step's timeout, and with its caller's context", func() {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
@@ -54,14 +54,9 @@ type run struct {
 	trace     *tracing          // nil if nothing traces
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
-	mu        sync.Mutex
-	postponed []int       // the steps that run after the answer
-	at        int         // the step that runs, or between
-	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
-	detached  bool        // whether that step runs on a goroutine of its own
-	leftEnded func()      // counts the end of the run that was left behind on the call's goroutine; nil if none was
-	late      int         // the step that ended after the deadline, or between
-	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
+	progress
+
+	out Outcome // of Do
 }
 
 // An Outcome is the result of a run: a response, which can be a denial, or a failure. A failure names the step, and
@@ -74,11 +69,11 @@ type Outcome struct {
 	deniedBy   string   // the steps that denied
 }
 
-// undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
-// only when the patch is made.
+// undecided is a finished run of a step on a view that other steps share. Whether they changed the object is known only
+// when the patch is made. All of them count as having changed it, or none does.
 type undecided struct {
-	step, batch int
-	took        time.Duration
+	step int
+	took time.Duration
 }
 
 // Run runs the steps that want a request, and returns their outcome, or an error when ctx ends before. The objects of the
@@ -99,9 +94,10 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 	log, b := c.logger(x.Logger(ctx), req), x.Objects
 	ctx = logf.IntoContext(ctx, log)
 	r := &run{
-		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between, exemplar: x.exemplar(ctx),
-		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
-		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, exemplar: x.exemplar(ctx),
+		progress: progress{at: between, late: between},
+		object:   object{raw: req.Object.Raw, memory: b.objects.share(ctx)},
+		old:      object{raw: req.OldObject.Raw, memory: b.oldObjects.share(ctx)},
 	}
 	if x.Tracer != nil {
 		r.trace = &tracing{tracer: x.Tracer, request: req, spans: make([]stepSpan, len(c.steps))}
@@ -111,9 +107,9 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 
 // outcome runs the steps and combines their results.
 func (r *run) outcome() Outcome {
-	defer r.countUndecided()
+	defer r.decide(result{decision: decisionAllowed}) // unless they have been decided
 	denials, err := r.runSteps()
-	if err != nil || r.isAbandoned() {
+	if err != nil || r.abandoned.Load() {
 		return Outcome{Err: err}
 	}
 	if r.allIgnore && r.attempts > 0 && r.attempts == len(r.ignored) {
@@ -124,13 +120,13 @@ func (r *run) outcome() Outcome {
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: r.feedback.warnings, AuditAnnotations: r.feedback.audit}
 	if !resp.Allowed {
 		resp.Result = &r.joinDenials(denials).status
-		by := strings.Join(list.Of(denials, func(d stepDenial) string { return d.step }), ", ")
+		by := strings.Join(list.Of(denials, func(d *denial) string { return d.step }), ", ")
 		return Outcome{Response: resp, deniedBy: by}
 	}
-	if err = r.blame(func() (err error) { resp.Patch, err = r.object.patch(); return err }); err != nil {
+	if err = r.flush(); err != nil {
 		return Outcome{Err: err}
 	}
-	if resp.Patch != nil {
+	if resp.Patch = r.object.patch(); resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
 	return Outcome{Response: resp, operations: r.object.operations}
@@ -138,7 +134,7 @@ func (r *run) outcome() Outcome {
 
 // runSteps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
 // failurePolicy is Fail.
-func (r *run) runSteps() (denials []stepDenial, err error) {
+func (r *run) runSteps() (denials []*denial, err error) {
 	rounds := 1
 	if r.reinvoke {
 		rounds = 2 // as many as the API server runs
@@ -162,13 +158,13 @@ func (r *run) runSteps() (denials []stepDenial, err error) {
 			}
 			switch {
 			case d != nil:
-				denials = append(denials, stepDenial{r.steps[i].Name, d})
+				denials = append(denials, d)
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
 				r.logFailure(r.log, stepErr, "step failed; the response reports the failure of an earlier one")
 			}
-			if !r.validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
+			if !r.validating && (len(denials) > 0 || err != nil) || r.abandoned.Load() {
 				return denials, err
 			}
 		}
@@ -244,19 +240,17 @@ func (r *run) wantsNow(m *Matcher) bool {
 	return err != nil || m.matchesObjects(raw, r.request.OldObject.Raw)
 }
 
-// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
-// returned with the name of the step.
+// step runs one step in a mode. A failure that its failurePolicy ignores is undone, logged and counted here. Any other
+// failure is returned with the name of the step.
 func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
-	s, call := r.steps[i], &r.calls[i]
 	if chooseErr != nil {
 		return nil, r.failed(i, result{err: chooseErr})
 	}
-	if mode != ModeDeny {
-		return nil, r.watch(i, mode)
-	}
+	s, call, watches := r.steps[i], &r.calls[i], mode != ModeDeny
+	undoable := s.Ignore || watches
 	// A step that may have to be undone starts on an object without pending changes. One that needs another view than the
 	// steps before it needs the JSON.
-	if !s.Mutates || s.Ignore || !r.object.isOf(s.made) {
+	if undoable || !s.Mutates || !r.object.isOf(s.made) {
 		if err := r.flush(); err != nil {
 			return nil, err
 		}
@@ -266,35 +260,38 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	if !ended {
 		return nil, err
 	}
-	batch := r.object.batch()
-	if err == nil && s.Ignore {
-		err = recovered(r.object.flush) // a change that cannot be written is the step's own failure
+	if err == nil && undoable {
+		err = hang.Recovered(r.object.flush) // a change that cannot be written is the step's own failure
 	}
-	took := time.Since(r.began)
-	if err == nil {
-		r.feedback.add(s.Name, call)
-		switch {
-		case s.Mutates:
-			r.undecided = append(r.undecided, undecided{i, batch, took})
-			if r.reinvoke || r.object.isOdd() {
-				return nil, r.flush()
-			}
-		case len(r.object.patches) > len(undo.patches):
-			r.decided(i, result{decision: decisionPatched, took: took})
-		default:
-			r.decided(i, result{decision: decisionAllowed, took: took})
-		}
-		return nil, nil
-	}
-	if d, ok := asDenial(s.Name, r.request, err); ok {
-		r.feedback.add(s.Name, call)
-		r.decided(i, result{decision: decisionDenied, took: took, reason: d.status.Message})
-		return d, nil
-	}
-	if s.Ignore {
+	made := slices.Clip(r.object.patches[len(undo.patches):])
+	if watches || err != nil && s.Ignore {
 		r.object = r.object.restored(undo)
 	}
-	return nil, r.failed(i, result{err: err, took: took})
+	of := result{took: time.Since(r.began), mode: mode}
+	d, denied := asDenial(s.Name, r.request, err)
+	switch {
+	case err != nil && !denied:
+		of.err = err
+		return nil, r.failed(i, of)
+	case watches:
+		r.watched(i, of, d, made)
+		return nil, nil
+	}
+	r.feedback.add(s.Name, call)
+	switch {
+	case denied:
+		d.step, of.decision, of.reason = s.Name, decisionDenied, d.status.Message
+	case s.Mutates && !undoable:
+		r.undecided = append(r.undecided, undecided{i, of.took})
+		if r.reinvoke || r.object.isOdd() {
+			return nil, r.flush()
+		}
+		return nil, nil
+	case len(made) > 0:
+		of.decision = decisionPatched
+	}
+	r.decided(i, of)
+	return d, nil
 }
 
 // try runs a step. It returns false if the step was left behind.
@@ -302,8 +299,8 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.attempts++
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
-	if err = r.steps[i].left.Full(r.budget); err == nil {
-		err = recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
+	if err = r.steps[i].left.Full(&r.budget.LeftBehind); err == nil {
+		err = hang.Recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()
 }
@@ -311,7 +308,7 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
 func (r *run) failed(i int, of result) error {
-	failure := &stepError{step: r.steps[i].Name, err: of.err}
+	failure := failureOf(of.err, r.steps[i].Name)
 	switch {
 	case !r.steps[i].Ignore:
 		of.decision = decisionFailed
@@ -334,29 +331,31 @@ func (r *run) failed(i int, of result) error {
 	return nil
 }
 
-// flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
+// flush turns the changes of the undecided steps into a patch. If a change cannot be written, all of these steps have
 // failed.
-func (r *run) flush() error { return r.blame(r.object.flush) }
-
-// blame does something with the changes of the batch's steps, and attributes a failure to these steps.
-func (r *run) blame(do func() error) error {
-	err := recovered(do)
+func (r *run) flush() error {
+	before := len(r.object.patches)
+	err := hang.Recovered(r.object.flush)
 	if err == nil {
+		d := decisionAllowed
+		if len(r.object.patches) > before {
+			d = decisionPatched
+		}
+		r.decide(result{decision: d})
 		return nil
 	}
-	var names []string
-	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
-		failed := u.batch == r.object.batch()
-		if failed {
-			names = append(names, r.steps[u.step].Name)
-			r.decided(u.step, result{decision: decisionFailed, took: u.took, err: err})
-		}
-		return failed
-	})
-	if len(names) == 1 {
-		return &stepError{step: names[0], err: err}
+	names := list.Of(r.undecided, func(u undecided) string { return r.steps[u.step].Name })
+	r.decide(result{decision: decisionFailed, err: err})
+	return failureOf(err, names...)
+}
+
+// decide counts the undecided steps.
+func (r *run) decide(of result) {
+	for _, u := range r.undecided {
+		of.took = u.took
+		r.decided(u.step, of)
 	}
-	return &batchError{steps: names, err: err}
+	r.undecided = r.undecided[:0]
 }
 
 // result is the decision on a run of a step, for the metrics and for the step's span.
@@ -372,17 +371,6 @@ type result struct {
 func (r *run) decided(i int, of result) {
 	r.trace.end(i, of)
 	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.exemplar)
-}
-
-// countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.
-func (r *run) countUndecided() {
-	for _, u := range r.undecided {
-		d := decisionAllowed
-		if r.object.changedIn(u.batch) {
-			d = decisionPatched
-		}
-		r.decided(u.step, result{decision: d, took: u.took})
-	}
 }
 
 // mutate runs a step that changes the object in place.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
@@ -265,7 +266,7 @@ func (a *Shadows) run(s *Shadow) {
 	r.turn, r.object.raw = own, after
 	defer r.release()
 	if err == nil {
-		err = recovered(func() error { r.outcome(); return nil }) // a panic outside of the step
+		err = hang.Recovered(func() error { r.outcome(); return nil }) // a panic outside of the step
 	}
 	if err != nil {
 		_ = r.failed(0, result{err: err})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -134,7 +133,10 @@ const (
 )
 
 // denial is a verdict: the object is refused, regardless of failurePolicy.
-type denial struct{ status metav1.Status }
+type denial struct {
+	status metav1.Status
+	step   string // that denied; set at last
+}
 
 func (d *denial) Error() string { return d.status.Message }
 
@@ -165,7 +167,7 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 // misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
 // step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
 func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
-	if r.steps[i].strict && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+	if r.steps[i].strict && errors.Is(err, ErrUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
 		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
 			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
 		}
@@ -234,49 +236,18 @@ func fitStatus(name string, s metav1.Status) metav1.Status {
 	return s
 }
 
-// stepError is the failure of one step.
+// stepError is the failure of a step, or of a change that several steps made together.
 type stepError struct {
-	step string
-	err  error
-}
-
-func (e *stepError) Error() string { return fmt.Sprintf("step %q failed: %v", e.step, e.err) }
-func (e *stepError) Unwrap() error { return e.err }
-
-// batchError is the failure of a change that several steps made together.
-type batchError struct {
 	steps []string
 	err   error
 }
 
-func (e *batchError) Error() string {
+func failureOf(err error, steps ...string) *stepError { return &stepError{steps, err} }
+
+func (e *stepError) Error() string {
+	if len(e.steps) == 1 {
+		return fmt.Sprintf("step %q failed: %v", e.steps[0], e.err)
+	}
 	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
 }
-func (e *batchError) Unwrap() error { return e.err }
-
-// panicError is a panic of a step, or of the methods of its type.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// stepDenial is a denial with the step that it came from.
-type stepDenial struct {
-	step string
-	*denial
-}
-
-// Panicked turns a recovered value into an error, with the stack of its goroutine.
-func Panicked(v any) error { return &panicError{value: v, stack: debug.Stack()} }
-
-// recovered turns a panic into an error.
-func recovered(do func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = Panicked(v)
-		}
-	}()
-	return do()
-}
+func (e *stepError) Unwrap() error { return e.err }

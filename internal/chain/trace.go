@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 // These are the attributes of spans. Names that OpenTelemetry's semantic conventions define are taken from there:
@@ -115,7 +117,7 @@ func aboutRequest(req *admissionv1.AdmissionRequest) []attribute.KeyValue {
 // FailSpan marks a span as failed. The text is that of the log and of the answer.
 func FailSpan(span trace.Span, err error) {
 	kind := "_OTHER" // as OpenTelemetry calls it
-	if _, ok := errors.AsType[*panicError](err); ok {
+	if _, ok := errors.AsType[*hang.PanicError](err); ok {
 		kind = "panic"
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		kind = "timeout"

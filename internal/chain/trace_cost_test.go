@@ -9,6 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 var _ = Describe("Without a Tracer", func() {
@@ -24,7 +26,7 @@ var _ = Describe("Without a Tracer", func() {
 			x.Logger(ctx)
 			r.trace.begin(ctx, 0, "volumes")
 			r.trace.returned(0)
-			r.trace.end(0, result{decision: decisionFailed, err: ErrNoAnswer})
+			r.trace.end(0, result{decision: decisionFailed, err: hang.ErrNoAnswer})
 			x.describe(ctx, r.request, o)
 			x.exemplar(ctx)
 			x.Report(ctx, c, r.request, o, time.Second)
