@@ -62,28 +62,28 @@ var older, newer = func() (version, version) {
 	}
 	all := eirinix.Settings{}
 	return version{
-			steps: []any{
-				mark("stays", "yes", all), mark("stays-alone", "yes", alone),
-				mark("removed", "yes", all), mark("removed-alone", "yes", alone),
-				mark("old-name", "yes", all), mark("old-name-alone", "yes", alone),
-				mark("changed", "1", selects(false, "one")), mark("changed-alone", "1", selects(true, "one")),
-			},
-			leaves: map[string]string{
-				"mutated": "yes", "stays": "yes", "stays-alone": "yes", "removed": "yes", "removed-alone": "yes",
-				"old-name": "yes", "old-name-alone": "yes", "changed": "1", "changed-alone": "1",
-			},
-		}, version{
-			steps: []any{
-				mark("stays", "yes", all), mark("stays-alone", "yes", alone),
-				mark("added", "yes", all), mark("added-alone", "yes", alone),
-				mark("new-name", "yes", all), mark("new-name-alone", "yes", alone),
-				mark("changed", "2", selects(false, "one", "two")), mark("changed-alone", "2", selects(true, "one", "two")),
-			},
-			leaves: map[string]string{
-				"mutated": "yes", "stays": "yes", "stays-alone": "yes", "added": "yes", "added-alone": "yes",
-				"new-name": "yes", "new-name-alone": "yes", "changed": "2", "changed-alone": "2",
-			},
-		}
+		steps: []any{
+			mark("stays", "yes", all), mark("stays-alone", "yes", alone),
+			mark("removed", "yes", all), mark("removed-alone", "yes", alone),
+			mark("old-name", "yes", all), mark("old-name-alone", "yes", alone),
+			mark("changed", "1", selects(false, "one")), mark("changed-alone", "1", selects(true, "one")),
+		},
+		leaves: map[string]string{
+			"mutated": "yes", "stays": "yes", "stays-alone": "yes", "removed": "yes", "removed-alone": "yes",
+			"old-name": "yes", "old-name-alone": "yes", "changed": "1", "changed-alone": "1",
+		},
+	}, version{
+		steps: []any{
+			mark("stays", "yes", all), mark("stays-alone", "yes", alone),
+			mark("added", "yes", all), mark("added-alone", "yes", alone),
+			mark("new-name", "yes", all), mark("new-name-alone", "yes", alone),
+			mark("changed", "2", selects(false, "one", "two")), mark("changed-alone", "2", selects(true, "one", "two")),
+		},
+		leaves: map[string]string{
+			"mutated": "yes", "stays": "yes", "stays-alone": "yes", "added": "yes", "added-alone": "yes",
+			"new-name": "yes", "new-name-alone": "yes", "changed": "2", "changed-alone": "2",
+		},
+	}
 }()
 
 // alone wants the version's steps, and no others.
