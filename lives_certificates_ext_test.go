@@ -34,12 +34,6 @@ func newest(matcher func(*x509.Certificate) bool) effect {
 	}
 }
 
-// trusted returns the CAs that a caBundle of the program holds.
-func (s *scene) trusted(ctx SpecContext) []*x509.Certificate {
-	GinkgoHelper()
-	return ca.SplitBundle(s.hooks(ctx)[0].ClientConfig.CABundle)
-}
-
 var (
 	month = newest(func(c *x509.Certificate) bool { return time.Until(c.NotAfter) < 31*24*time.Hour })
 	p384  = newest(func(c *x509.Certificate) bool { return c.PublicKey.(*ecdsa.PublicKey).Curve == elliptic.P384() })
