@@ -7,15 +7,12 @@ package eirinix
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -62,7 +59,7 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 		return m.options.Certificates
 	case m.host != nil:
 		f := serving.HostFiles(m.hostOptions)
-		return fromFiles{f.Dir, f.Cert, f.Key, "ca.crt"} // where cert-manager puts it
+		return FromFiles(f.Dir, f.Cert, f.Key, "ca.crt") // where cert-manager puts it
 	}
 	return nil
 }
@@ -99,17 +96,29 @@ type certificateSite struct {
 //
 // The files are read again every five seconds. They are adopted together, once they match each other, in whatever way
 // they are replaced. While one of them is missing, Start waits and logs the reason.
-func FromFiles(dir, cert, key, ca string) CertificateSource { return fromFiles{dir, cert, key, ca} }
-
-type fromFiles struct{ dir, cert, key, ca string }
-
-func (f fromFiles) source(s certificateSite) certsource.Source {
-	return &certsource.Files{Dir: f.dir, Cert: f.cert, Key: f.key, CA: f.ca, Hosts: s.hosts, Now: s.now}
+func FromFiles(dir, cert, key, ca string) CertificateSource {
+	return &source{make: func(s certificateSite) certsource.Source {
+		return &certsource.Files{Dir: dir, Cert: cert, Key: key, CA: ca, Hosts: s.hosts, Now: s.now}
+	}}
 }
 
-func (f fromFiles) String() string { return f.source(certificateSite{}).String() }
+// source is a CertificateSource of any kind.
+type source struct {
+	make  func(certificateSite) certsource.Source
+	needs rights.SourceRights // SecretNamespace is empty for the default one
+}
 
-func (fromFiles) rights(string) rights.SourceRights { return rights.SourceRights{} }
+func (s *source) source(site certificateSite) certsource.Source { return s.make(site) }
+
+func (s *source) String() string { return s.make(certificateSite{}).String() }
+
+func (s *source) rights(namespace string) rights.SourceRights {
+	r := s.needs
+	if r.Secret != "" {
+		r.SecretNamespace = cmp.Or(r.SecretNamespace, namespace)
+	}
+	return r
+}
 
 // FromSecret reads tls.crt, tls.key and ca.crt of a Secret that cert-manager or another issuer maintains, and follows
 // its changes. An empty namespace means the namespace that the certificate Secret would be in. It needs get, list and
@@ -119,23 +128,10 @@ func (fromFiles) rights(string) rights.SourceRights { return rights.SourceRights
 // Some issuers make a new CA with every certificate, such as cert-manager's self-signed issuer without a CA. The
 // webhook configuration then has to be written at every renewal. A program that must not do so itself (RegisterWebHook
 // false) depends on a timely call of RegisterExtensions.
-func FromSecret(namespace, name string) CertificateSource { return fromSecret{namespace, name} }
-
-type fromSecret struct{ namespace, name string }
-
-func (f fromSecret) source(s certificateSite) certsource.Source {
-	return &certsource.Secret{Config: s.config, Namespace: cmp.Or(f.namespace, s.namespace), Name: f.name, Hosts: s.hosts, Log: s.log, Now: s.now}
-}
-
-func (f fromSecret) String() string {
-	if f.namespace == "" {
-		return "Secret " + f.name
-	}
-	return "Secret " + f.namespace + "/" + f.name
-}
-
-func (f fromSecret) rights(namespace string) rights.SourceRights {
-	return rights.SourceRights{SecretNamespace: cmp.Or(f.namespace, namespace), Secret: f.name}
+func FromSecret(namespace, name string) CertificateSource {
+	return &source{needs: rights.SourceRights{SecretNamespace: namespace, Secret: name}, make: func(s certificateSite) certsource.Source {
+		return &certsource.Secret{Config: s.config, Namespace: cmp.Or(namespace, s.namespace), Name: name, Hosts: s.hosts, Log: s.log, Now: s.now}
+	}}
 }
 
 // SignerOptions holds the inputs of FromCSR in addition to the signer's name.
@@ -161,23 +157,14 @@ type SignerOptions struct {
 // Kubernetes' own signers do not issue serving certificates for webhooks, so signerName is another signer, such as
 // "example.org/webhook-serving". FromCSR needs create and get on certificatesigningrequests, and uses list and watch if
 // it has those rights.
-func FromCSR(signerName string, o SignerOptions) CertificateSource { return fromCSR{signerName, o} }
-
-type fromCSR struct {
-	signer  string
-	options SignerOptions
+func FromCSR(signerName string, o SignerOptions) CertificateSource {
+	return &source{needs: rights.SourceRights{Requests: true}, make: func(s certificateSite) certsource.Source {
+		return &certsource.CSR{
+			Config: s.config, SignerName: signerName, Hosts: s.hosts, NamePrefix: s.fingerprint, Lifetime: o.Lifetime,
+			TrustPEM: o.TrustPEM, Trust: o.Trust, Log: s.log, Now: s.now,
+		}
+	}}
 }
-
-func (f fromCSR) source(s certificateSite) certsource.Source {
-	return &certsource.CSR{
-		Config: s.config, SignerName: f.signer, Hosts: s.hosts, NamePrefix: s.fingerprint, Lifetime: f.options.Lifetime,
-		TrustPEM: f.options.TrustPEM, Trust: f.options.Trust, Log: s.log, Now: s.now,
-	}
-}
-
-func (f fromCSR) String() string { return f.source(certificateSite{}).String() }
-
-func (f fromCSR) rights(string) rights.SourceRights { return rights.SourceRights{Requests: true} }
 
 // validateSource reports the errors of Certificates. It uses no clients: those are made later and are never missing.
 func (o ManagerOptions) validateSource(bad func(string, ...any)) {
@@ -210,8 +197,6 @@ type ClientCA struct {
 	Names []string
 }
 
-const defaultClientCAKey = "ca.crt"
-
 // isZero reports whether no ClientCA is set, so that every client may call.
 func (c ClientCA) isZero() bool { return len(c.PEM) == 0 && c.File == "" && c.ConfigMap == "" }
 
@@ -229,21 +214,10 @@ func (c ClientCA) validate(bad func(format string, args ...any)) {
 		bad("ClientCA has more than one of PEM, File and ConfigMap; set only one of them")
 	}
 	if c.ConfigMap != "" {
-		if _, _, _, err := c.configMap(); err != nil {
+		if _, _, err := serving.ParseConfigMap(c.ConfigMap); err != nil {
 			bad("ClientCA.ConfigMap is %q; give \"namespace/name\" or \"namespace/name/key\"", c.ConfigMap)
 		}
 	}
-}
-
-func (c ClientCA) configMap() (namespace, name, key string, err error) {
-	parts := strings.Split(c.ConfigMap, "/")
-	if len(parts) == 2 {
-		parts = append(parts, defaultClientCAKey)
-	}
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return "", "", "", errors.New("not of this form")
-	}
-	return parts[0], parts[1], parts[2], nil
 }
 
 // newCallers returns the verification of client certificates, or nil if every client may call. Its Follow method keeps
@@ -254,11 +228,13 @@ func (p *program) newCallers() (*serving.ClientCAs, error) {
 		return nil, nil
 	}
 	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientCA.Names}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: p.log}
-	namespace, name, key, err := o.ClientCA.configMap()
-	if err != nil {
-		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap
+	if o.ClientCA.ConfigMap == "" {
+		return c, nil
 	}
-	c.ConfigMap, c.Key = types.NamespacedName{Namespace: namespace, Name: name}, key
+	var err error
+	if c.ConfigMap, c.Key, err = serving.ParseConfigMap(o.ClientCA.ConfigMap); err != nil {
+		return nil, err // Validate has reported it
+	}
 	c.Objects, err = cluster.NewObjects(p.config, p.log, p.rights.Followed(c.Empty())...)
 	return c, err
 }

@@ -9,10 +9,8 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -89,20 +87,16 @@ func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
 	if own == "" || errors.Join(unnamed, err) != nil {
 		return
 	}
-	o := m.GetManagerOptions()
-	if problem := unmarked(ctx, clients, o, own, name); problem != "" {
-		log.Info(problem, "label", webhookconf.FingerprintLabel+"="+o.OperatorFingerprint, "pod", name)
+	if o := m.GetManagerOptions(); o.calledFor(own) && diagnose.Unmarked(ctx, clients, o.OperatorFingerprint, own, name) {
+		log.Info("this program is called for its own pod, which can therefore not start while all replicas are down; set the label in the pod template, as manifests.Of does",
+			"label", webhookconf.FingerprintLabel+"="+o.OperatorFingerprint, "pod", name)
 	}
 }
 
-// unmarked returns the problem with the pod, or "" if there is none or the pod cannot be read.
-func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, namespace, name string) string {
-	if o.serviceMode() && o.WebhookNamespace == namespace && o.Namespace != namespace || o.Namespace != "" && o.Namespace != namespace {
-		return "" // its namespace is excluded or not selected
+// calledFor reports whether steps that select no namespaces are called for the objects of a namespace.
+func (o ManagerOptions) calledFor(namespace string) bool {
+	if o.Namespace != "" {
+		return o.Namespace == namespace
 	}
-	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || pod.Labels[webhookconf.FingerprintLabel] == o.OperatorFingerprint {
-		return ""
-	}
-	return "this program is called for its own pod, which can therefore not start while all replicas are down; set the label in the pod template, as manifests.Of does"
+	return !o.serviceMode() || o.WebhookNamespace != namespace
 }

@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -127,16 +124,7 @@ func (m *ExtensionManager) validateHosted() error {
 	badIf(o.KubeManager != nil && (o.RestConfig != nil || o.KubeConfig != ""), "KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
 	badIf(o.KubeManager != nil && (o.MetricsBindAddress != "" || o.HealthProbeBindAddress != ""), "KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
 	if host == nil {
-		err := serving.CheckTLS("ManagerOptions.KubeManager has a webhook server whose TLSOpts", given.TLSOpts)
-		if errs = append(errs, err); err != nil {
-			given.TLSOpts = nil // they are reported once
-		}
-		errs = append(errs, serving.CheckTLS("ManagerOptions.TLS", append(slices.Clip(given.TLSOpts), o.TLS)))
-		badIf(given.ClientCAName != "", "KubeManager has a webhook server with ClientCAName, but without certificates, so that the Manager's server takes its place; set ClientCA.File to %q in place of it", filepath.Join(serving.HostFiles(given).Dir, given.ClientCAName))
-		if given.WebhookMux != nil {
-			paths := serving.Registered(given.WebhookMux)
-			badIf(len(paths) > 0, "KubeManager has a webhook server with handlers, but without certificates, so that the Manager's server takes its place and does not serve %s; add them with AddExtension, or register them before NewManager, so that the other server serves all", strings.Join(paths, ", "))
-		}
+		errs = append(errs, serving.CheckReplaced(given, o.TLS))
 		return errors.Join(errs...)
 	}
 	badIf(o.TLS != nil, "TLS is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set its TLSOpts")

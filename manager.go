@@ -63,6 +63,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
 // Manager is the interface through which an Extension uses the program that it runs in: clients, logger and options.
@@ -133,8 +134,8 @@ type ExtensionManager struct {
 	host          *webhook.DefaultServer // the KubeManager's webhook server if that serves; else nil
 	hostOptions   webhook.Options        // of the KubeManager's webhook server, also if ours is in its place
 	watching      watchLoop
-	serving       server         // nil until the port is open
-	hooks         *http.ServeMux // the handlers that the program itself registered on the webhook server
+	serving       serving.Receiver // nil until the port is open
+	hooks         *http.ServeMux   // the handlers that the program itself registered on the webhook server
 
 	// The fields below are safe for concurrent use without mu.
 	readiness *controller.Readiness
@@ -389,20 +390,8 @@ func stoppedOr(ctx context.Context, err error) error {
 
 // prefixed adds the package's name to an error that does not have that prefix yet.
 func prefixed(err error) error {
-	if strings.HasPrefix(err.Error(), "eirinix: ") {
+	if err == nil || strings.HasPrefix(err.Error(), "eirinix: ") {
 		return err
 	}
 	return fmt.Errorf("eirinix: %w", err)
-}
-
-// server receives the API server's calls.
-type server interface {
-	Start(ctx context.Context) error
-	Done() <-chan struct{} // closed when it has ended
-	Err() error
-	Drain()
-	Draining() bool
-	Shutdown(ctx context.Context) error
-	Addr() net.Addr
-	Port() int
 }

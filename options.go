@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -234,32 +232,9 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 		o.Logger = zap.New(slogcore.New(logr.ToSlogHandler(o.Logr)), zap.AddCaller()).Sugar()
 		o.Logr = logr.Logger{}
 	default:
-		o.Logger = defaultLogger()
+		o.Logger = slogcore.NewDefault()
 	}
 	return o
-}
-
-// defaultLogger returns zap's production logger on standard error.
-func defaultLogger() *zap.SugaredLogger {
-	info, err := os.Stderr.Stat()
-	logger, err := loggerConfig(err == nil && info.Mode()&os.ModeCharDevice != 0).Build()
-	if err != nil { // only if standard error cannot be opened
-		logger = zap.NewNop()
-	}
-	return logger.Sugar()
-}
-
-// loggerConfig returns the configuration of the default logger: readable lines for a terminal, else JSON.
-func loggerConfig(terminal bool) zap.Config {
-	config := zap.NewProductionConfig()
-	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("2006-01-02T15:04:05.000Z07:00")
-	if terminal {
-		config.Encoding = "console"
-		config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		config.EncoderConfig.EncodeLevel = zapcore.CapitalLevelEncoder
-		config.EncoderConfig.CallerKey = zapcore.OmitKey
-	}
-	return config
 }
 
 func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }

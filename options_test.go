@@ -58,23 +58,6 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(o.port()).To(Equal(int32(443)))
 		})
 
-		It("log readable lines on a terminal, and JSON elsewhere", func() {
-			for terminal, line := range map[bool]string{
-				true:  `^\d\d:\d\d:\d\d\.\d{3}\tINFO\teirinix\tready\t{"port": 443}\n$`,
-				false: `^{"level":"info","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)","logger":"eirinix","caller":"[^"]+","msg":"ready","port":443}\n$`,
-			} {
-				path := filepath.Join(GinkgoT().TempDir(), "log")
-				config := loggerConfig(terminal)
-				config.OutputPaths = []string{path}
-				logger, err := config.Build()
-				Expect(err).NotTo(HaveOccurred())
-				logger.Named("eirinix").Info("ready", zap.Int("port", 443))
-				text, err := os.ReadFile(path)
-				Expect(err).NotTo(HaveOccurred())
-				Expect(string(text)).To(MatchRegexp(line))
-			}
-		})
-
 		It("log to Logr in place of Logger", func() {
 			var lines bytes.Buffer
 			m := NewManager(ManagerOptions{Logr: logr.FromSlogHandler(slog.NewTextHandler(&lines, nil))})
@@ -165,7 +148,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a signer of Kubernetes", change(func(o *ManagerOptions) {
 			o.Certificates = FromCSR("kubernetes.io/kubelet-serving", SignerOptions{TrustPEM: []byte("x")})
 		}), "Certificates: ", "use a signer of your own"),
-		Entry("a source that is none", change(func(o *ManagerOptions) { o.Certificates = (*fromFiles)(nil) }), "Certificates is a nil", "FromFiles"),
+		Entry("a source that is none", change(func(o *ManagerOptions) { o.Certificates = (*source)(nil) }), "Certificates is a nil", "FromFiles"),
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("TLS 1.1", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS11 } }), "TLS sets MinVersion to TLS 1.1", "raise it"),
 		Entry("client certificates in TLS", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert } }), "TLS sets ClientAuth", "ManagerOptions.ClientCA"),

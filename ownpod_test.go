@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
 var _ = Describe("The program's own pod", func() {
@@ -20,8 +22,7 @@ var _ = Describe("The program's own pod", func() {
 	DescribeTable("causes a warning when the webhook would receive it:", func(change func(*ManagerOptions), p *corev1.Pod, warns bool) {
 		o := NewManager(ManagerOptions{Host: "webhook.example.org"}).GetManagerOptions()
 		change(&o)
-		problem := unmarked(context.Background(), fake.NewClientset(p), o, "own", "web-1")
-		Expect(problem != "").To(Equal(warns), problem)
+		Expect(o.calledFor("own") && diagnose.Unmarked(context.Background(), fake.NewClientset(p), o.OperatorFingerprint, "own", "web-1")).To(Equal(warns))
 	},
 		Entry("all namespaces", func(*ManagerOptions) {}, pod(nil), true),
 		Entry("with the label", func(*ManagerOptions) {}, pod(marked), false),

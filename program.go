@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +33,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -305,9 +305,7 @@ func (s setup) rights(namespace string) rights.Rights {
 		} else {
 			r.Source = o.Certificates.rights(namespace)
 		}
-		if namespace, name, _, err := o.ClientCA.configMap(); err == nil {
-			r.ClientCA = types.NamespacedName{Namespace: namespace, Name: name}
-		}
+		r.ClientCA, _, _ = serving.ParseConfigMap(o.ClientCA.ConfigMap) // zero if there is none
 	}
 	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
 		if slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }) {

@@ -7,18 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
@@ -124,71 +119,35 @@ func (r resolver) newReads(definitions []definition, log logr.Logger, metrics *r
 
 // declaration returns a Read with its defaults resolved.
 func (r resolver) declaration(read *Read) (reads.Declaration, error) {
-	kind, err := r.kindOfRead(read.Object)
-	if err != nil {
-		return reads.Declaration{}, err
-	}
-	selected, err := reads.SelectorOf(read.Labels)
+	kind, err := reads.KindOf(read.Object, r.scheme)
+	selected, notLabels := reads.SelectorOf(read.Labels)
 	return reads.Declaration{
 		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: selected, Fields: read.Fields, Transform: read.Transform, Index: read.Index,
 		MaxStale: max(cmp.Or(read.within, read.MaxStale, leastMaxStale), 0), Required: read.Required, Same: read,
-	}, err
-}
-
-// kindOfRead returns the kind of the objects of a Read.
-func (r resolver) kindOfRead(object client.Object) (schema.GroupVersionKind, error) {
-	switch object.(type) {
-	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
-		if kind := object.GetObjectKind().GroupVersionKind(); kind.Kind == "" || kind.Version == "" {
-			return kind, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
-		}
-	}
-	kind, err := apiutil.GVKForObject(object, r.scheme)
-	if err != nil {
-		return kind, fmt.Errorf("Settings.Reads is about %T, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme, or read it as an unstructured object with apiVersion and kind", object)
-	}
-	return kind, nil
+	}, errors.Join(err, notLabels)
 }
 
 // checkReads returns all errors in the Reads of a step.
 func (r resolver) checkReads(d definition) error {
 	var errs []error
-	bad := func(i int, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]%w", d.name, i, fmt.Errorf(format, args...)))
-	}
 	if len(d.settings.Reads) > 0 && d.extension != nil {
 		errs = append(errs, fmt.Errorf("eirinix: step %q has Settings.Reads, but gets no Call to read with; make it a Mutation or a Validation", d.name))
 	}
-	for i, read := range d.settings.Reads {
+	for i := range d.settings.Reads {
+		read, at := &d.settings.Reads[i], fmt.Sprintf("eirinix: step %q: Settings.Reads[%d]", d.name, i)
 		if isNil(read.Object) {
-			bad(i, ".Object is nil; set it to an empty object of the kind to look at, such as &corev1.ConfigMap{}")
+			errs = append(errs, fmt.Errorf("%s.Object is nil; set it to an empty object of the kind to look at, such as &corev1.ConfigMap{}", at))
 			continue
 		}
-		if declared, err := r.declaration(&d.settings.Reads[i]); err != nil {
-			bad(i, ": %w", err)
-		} else {
-			if _, err := reads.New(r.scheme, []reads.Step{{Name: d.name, Reads: []reads.Declaration{declared}}}, logr.Discard(), nil); err != nil {
-				bad(i, ".Object: %T cannot be listed: %w; add its list to ManagerOptions.Scheme", read.Object, err)
-			}
-		}
-		for n, namespace := range read.Namespaces {
-			if problems := validation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
-				bad(i, ".Namespaces has %q; give names of namespaces, or leave it out for all: %s", namespace, problems[0])
-			}
-			if slices.Contains(read.Namespaces[:n], namespace) {
-				bad(i, ".Namespaces has %q twice; leave out one", namespace)
-			}
-		}
 		if read.MaxStale != AnyAge && read.MaxStale != 0 && read.MaxStale < leastMaxStale {
-			bad(i, ".MaxStale is %s, which cannot be kept, because a connection can be dead for 45 s before that shows; give at least %s, or AnyAge", read.MaxStale, leastMaxStale)
+			errs = append(errs, fmt.Errorf("%s.MaxStale is %s, which cannot be kept, because a connection can be dead for 45 s before that shows; give at least %s, or AnyAge", at, read.MaxStale, leastMaxStale))
 		}
-		if read.Fields != nil && !read.Fields.Empty() && read.Fields.String() == "" {
-			bad(i, ".Fields selects nothing, which no API server can be asked for; leave out the Read, or select by a field")
+		declared, err := r.declaration(read)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", at, err))
 		}
-		for name, index := range read.Index {
-			if name == "" || index == nil {
-				bad(i, ".Index has %q without a name or a function; give both", name)
-			}
+		for _, problem := range declared.Problems(r.scheme) {
+			errs = append(errs, fmt.Errorf("%s%w", at, problem))
 		}
 	}
 	return errors.Join(errs...)
@@ -202,26 +161,15 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 	for _, d := range definitions {
 		for i := range d.settings.Reads {
 			declared, err := r.declaration(&d.settings.Reads[i])
-			var mapping *meta.RESTMapping
-			if err == nil {
-				mapping, err = mapper.RESTMapping(declared.Kind.GroupKind(), declared.Kind.Version)
-			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]: the resource of %T is not known without a cluster; add its kind to ManagerOptions.Scheme: %w", d.name, i, d.settings.Reads[i].Object, err))
+				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]: %w", d.name, i, err))
 				continue
 			}
-			namespaces := declared.Namespaces
-			if len(namespaces) == 0 {
-				namespaces = []string{metav1.NamespaceAll}
-			} else if mapping.Scope.Name() == meta.RESTScopeNameRoot {
-				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d].Namespaces is set, but %s is in no namespace; leave it out", d.name, i, declared.Kind.Kind))
-				continue
+			of, err := declared.Rights(mapper)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]%w", d.name, i, err))
 			}
-			for _, namespace := range namespaces {
-				read := rights.Read{Group: mapping.Resource.Group, Resource: mapping.Resource.Resource, Namespace: namespace}
-				read.Name, _ = declared.OnlyName()
-				all = append(all, read)
-			}
+			all = append(all, of...)
 		}
 	}
 	return all, errors.Join(errs...)
@@ -229,8 +177,7 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 
 // followReads begins to follow what the steps read.
 func (r *run) followReads(p *program) error {
-	m := r.m
-	given := m.given()
+	given := r.m.given()
 	resolver := newResolver(given.options, resources.Cluster{})
 	var err error
 	if p.reads, err = resolver.newReads(given.steps, r.log, newMetrics(reads.NewMetrics, "the metrics of objects that steps read", r.log)); err != nil || p.reads.Empty() {
@@ -306,9 +253,5 @@ func (s setup) readsClient(set *reads.Set) (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := set.Client(config, mapper)
-	if err != nil {
-		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
-	}
-	return c, nil
+	return set.Client(config, mapper)
 }

@@ -117,17 +117,8 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 		}
 		return fmt.Errorf("eirinix: %w", err)
 	}
-	p.removeReports(ctx)
+	policyreport.Remove(ctx, p.dynamic, m.GetManagerOptions().OperatorFingerprint, p.log)
 	return nil
-}
-
-// removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
-func (p *program) removeReports(ctx context.Context) {
-	fingerprint := p.m.GetManagerOptions().OperatorFingerprint
-	if err := policyreport.Remove(ctx, p.dynamic, fingerprint); err != nil {
-		label := policyreport.Label + "=" + fingerprint
-		p.log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+label, "reason", err.Error())
-	}
 }
 
 // RotateOptions configures RotateCA. The zero value is right unless a key may have leaked.

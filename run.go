@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -15,6 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
@@ -99,17 +99,6 @@ func (m *ExtensionManager) Stop() {
 	m.stop()
 }
 
-// processLogger serializes calls of SetLogger, which is not safe for Managers that start at the same time.
-var processLogger sync.Mutex
-
-// setProcessLogger sets the logger of controller-runtime's packages, unless the program has set one. It is one for the
-// whole process. Without it, those packages log a complaint with a stack trace. The first call wins.
-func setProcessLogger(log logr.Logger) {
-	processLogger.Lock()
-	defer processLogger.Unlock()
-	logf.SetLogger(log)
-}
-
 // run starts everything in order and stops it in reverse order. Its error is errStopped after a stop.
 func (m *ExtensionManager) run(ctx context.Context) error {
 	log := m.given().log()
@@ -121,7 +110,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		half = rights.Serving
 	}
 	preflight := m.preflight(ctx, half, log)
-	setProcessLogger(log)
+	cluster.SetProcessLogger(log)
 	for _, r := range given.reconcilers {
 		if err := r.Register(m); err != nil {
 			return fmt.Errorf("eirinix: reconciler %T cannot be registered: %w", r, err)

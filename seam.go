@@ -45,11 +45,7 @@ func seamOf(manager any) (seam.Program, error) {
 
 // resolveBeside is seam.Program.Resolve.
 func (m *ExtensionManager) resolveBeside(ctx context.Context, asks func(string) bool, running *sync.WaitGroup) (r seam.Resolved, err error) {
-	defer func() {
-		if err != nil {
-			err = prefixed(err)
-		}
-	}()
+	defer func() { err = prefixed(err) }()
 	from, err := m.readsBeside(ctx, asks, running)
 	if err != nil {
 		return r, err

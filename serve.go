@@ -19,6 +19,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -31,10 +32,6 @@ const (
 
 	// leaveTimeout bounds the request that records a stopping replica for other versions.
 	leaveTimeout = 3 * time.Second
-
-	// firstAttempt is the delay before the first attempt to register a step that waits. unnoticed and noticed bound the
-	// delays, before jitter: where nothing tells that the wait may be over, and where events do.
-	firstAttempt, unnoticed, noticed = 100 * time.Millisecond, 4 * time.Second, 30 * time.Second
 )
 
 // run holds what the parts of a running Manager share.
@@ -125,7 +122,7 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 }
 
 // open makes the server, serves the steps on it and opens its port.
-func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, error) {
+func (r *run) open(ctx context.Context, p *program) (serving.Receiver, *admit.Handler, error) {
 	server, handler, err := r.newServer(p.certificates)
 	if err != nil {
 		return nil, nil, err
@@ -168,7 +165,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 
 // register keeps the steps registered until the Manager has drained. Steps that wait follow once they no longer do. A
 // step that enters or leaves ModeShadow is registered anew. The controller owns what is registered at the moment.
-func (r *run) register(ctx context.Context, p *program, server server, handler *admit.Handler) error {
+func (r *run) register(ctx context.Context, p *program, server serving.Receiver, handler *admit.Handler) error {
 	m, o := r.m, r.m.GetManagerOptions()
 	registers := *o.RegisterWebHook
 	if registers {
@@ -252,48 +249,14 @@ func (p *program) serveSteps(handler *admit.Handler, steps resolved, routes map[
 
 // awaitChanges resolves the steps again until ctx ends: while steps wait, and after steps have entered or left ModeShadow.
 // begin serves and registers the steps as they are then.
-//
-// What steps wait for shows in events: their objects are listed, or a definition changes. A kind is served a moment after
-// the event of its definition, so the next attempts follow quickly. Where no event can tell, such as where the program
-// may not watch definitions, attempts are at most 5 s apart.
 func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved) error) {
 	known, failed := *p.resolved.Load(), false
-	changed, told := make(chan struct{}, 1), false
-	change := func() { wait.Signal(changed) }
-	p.objects.Notify(change)
-	most := unnoticed
-	refused := make(chan struct{})
-	delays := wait.Backoff(firstAttempt, most)
+	attempts := cluster.NewAttempts(p.config, r.log, r.tasks.Go)
+	p.objects.Notify(attempts.Hint)
 	for {
 		p.reports.Waits(controller.ForKind, len(known.unserved) > 0)
 		p.reports.Waits(controller.ForReads, len(known.unread) > 0)
-		if len(known.unserved) > 0 && !told {
-			told, most, delays = true, noticed, wait.Backoff(firstAttempt, noticed)
-			r.tasks.Go(func() {
-				defer close(refused)
-				if err := cluster.WatchDefinitions(ctx, p.config, change); err != nil {
-					r.log.V(1).Info("a kind that comes is noticed within seconds; grant list and watch on customresourcedefinitions to notice it at once", "reason", err.Error())
-				}
-			})
-		}
-		var again <-chan time.Time
-		if len(known.waiting) > 0 || failed {
-			again = time.After(delays())
-		}
-		select {
-		case <-again:
-		case <-changed:
-			if len(known.unserved) > 0 {
-				delays = wait.Backoff(firstAttempt, most) // many events in a row cause one attempt
-			}
-			continue
-		case <-refused:
-			refused, most = nil, unnoticed
-			delays = wait.Backoff(firstAttempt, most)
-			continue
-		case <-p.modes.Changed():
-		case <-p.reads.Changed():
-		case <-ctx.Done():
+		if !attempts.Await(ctx, len(known.waiting) > 0 || failed, len(known.unserved) > 0, p.modes.Changed(), p.reads.Changed()) {
 			return
 		}
 		found, err := r.m.given().resolveAll(p.modes, p.holdingBack())
@@ -309,7 +272,7 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 }
 
 // registeredPort returns the port that is registered for the API server.
-func (o ManagerOptions) registeredPort(server server) int32 {
+func (o ManagerOptions) registeredPort(server serving.Receiver) int32 {
 	_, port, _ := o.listen()
 	if _, hosted := server.(*serving.Hosted); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
 		return int32(server.Port())
@@ -317,7 +280,7 @@ func (o ManagerOptions) registeredPort(server server) int32 {
 	return o.port()
 }
 
-func (r *run) newServer(certs controller.Certificates) (server, *admit.Handler, error) {
+func (r *run) newServer(certs controller.Certificates) (serving.Receiver, *admit.Handler, error) {
 	m, log := r.m, r.log
 	o := m.GetManagerOptions()
 	handler := &admit.Handler{
@@ -352,7 +315,7 @@ func (r *run) newServer(certs controller.Certificates) (server, *admit.Handler, 
 }
 
 // drain stops serving without losing a call.
-func (r *run) drain(server server) error {
+func (r *run) drain(server serving.Receiver) error {
 	o, log := r.m.GetManagerOptions(), r.log
 	r.m.readiness.Lack(errStopped)
 	server.Drain()
@@ -388,7 +351,7 @@ func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	if err := p.controller.Remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
 	}
-	p.removeReports(ctx)
+	policyreport.Remove(ctx, p.dynamic, o.OperatorFingerprint, p.log)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -42,7 +43,7 @@ func (s *Secret) Validate() error {
 }
 
 // String returns the Secret's namespace and name.
-func (s *Secret) String() string { return "Secret " + s.Namespace + "/" + s.Name }
+func (s *Secret) String() string { return "Secret " + strings.TrimPrefix(s.Namespace+"/"+s.Name, "/") }
 
 // Run implements Source.
 func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {

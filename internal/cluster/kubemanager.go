@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -58,4 +61,15 @@ func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 		entry.Level = zapcore.DebugLevel
 	}
 	return c.Core.Check(entry, checked)
+}
+
+// processLogger serializes calls of SetLogger, which is not safe for Managers that start at the same time.
+var processLogger sync.Mutex
+
+// SetProcessLogger sets the logger of controller-runtime's packages, unless the program has set one. It is one for the
+// whole process. Without it, those packages log a complaint with a stack trace. The first call wins.
+func SetProcessLogger(log logr.Logger) {
+	processLogger.Lock()
+	defer processLogger.Unlock()
+	logf.SetLogger(log)
 }

@@ -11,9 +11,11 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -97,4 +99,10 @@ func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
 	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
 		"no replica can start once all are down", h, label, d.service())
 	return f
+}
+
+// Unmarked reports whether a pod of the program lacks the program's label. A pod that cannot be read does not.
+func Unmarked(ctx context.Context, clients cluster.Clients, fingerprint, namespace, name string) bool {
+	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return err == nil && pod.Labels[webhookconf.FingerprintLabel] != fingerprint
 }

@@ -6,6 +6,7 @@ package policyreport
 import (
 	"context"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +35,15 @@ func Resources() []schema.GroupVersionResource {
 	})
 }
 
-// Remove deletes all reports of a program, however many there are. The transport of c bounds each request.
-func Remove(ctx context.Context, c dynamic.Interface, fingerprint string) error {
+// Remove deletes all reports of a program, however many there are. Without the rights for that it logs what does it. The
+// transport of c bounds each request.
+func Remove(ctx context.Context, c dynamic.Interface, fingerprint string, log logr.Logger) {
+	if err := remove(ctx, c, fingerprint); err != nil {
+		log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+Label+"="+fingerprint, "reason", err.Error())
+	}
+}
+
+func remove(ctx context.Context, c dynamic.Interface, fingerprint string) error {
 	for _, resource := range Resources() {
 		page := metav1.ListOptions{LabelSelector: Label + "=" + fingerprint, Limit: 500}
 		for more := true; more; more = page.Continue != "" {

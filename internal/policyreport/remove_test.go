@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/dynamic"
@@ -60,7 +61,7 @@ var _ = Describe("Remove", func() {
 				return next.RoundTrip(r)
 			})
 		}}))
-		Expect(policyreport.Remove(context.Background(), client, "eirini-x")).To(Succeed())
+		policyreport.Remove(context.Background(), client, "eirini-x", logr.Discard())
 		Expect(deleted).To(Equal([]string{"first", "second", "third"}))
 	}, SpecTimeout(30*time.Second))
 })

@@ -237,7 +237,11 @@ func (s *Set) Client(connection *rest.Config, mapper meta.RESTMapper) (client.Wi
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
 	config.DisableCompression = true
 	s.Wrap(config)
-	return client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: mapper})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
+	return c, nil
 }
 
 // Wrap makes the Set know over which protocol the client of this configuration is answered.

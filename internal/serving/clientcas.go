@@ -4,7 +4,10 @@ package serving
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,6 +34,15 @@ type ClientCAs struct {
 	Key       string           // of the ConfigMap's data
 	Objects   *cluster.Objects // follow the ConfigMap
 	Log       logr.Logger
+}
+
+// ParseConfigMap parses "namespace/name" or "namespace/name/key". The default key is ca.crt.
+func ParseConfigMap(text string) (name types.NamespacedName, key string, err error) {
+	parts := append(strings.Split(text, "/"), "ca.crt")
+	if len(parts) > 4 || len(parts) < 3 || slices.Contains(parts, "") {
+		return name, "", errors.New("not of this form")
+	}
+	return types.NamespacedName{Namespace: parts[0], Name: parts[1]}, parts[2], nil
 }
 
 // Empty returns the ConfigMap before its first read: only namespace and name are set.

@@ -6,9 +6,12 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -57,4 +60,24 @@ func HostFiles(o webhook.Options) Files {
 func HasCertificates(o webhook.Options) bool {
 	config := ChangedTLS(new(tls.Config), o.TLSOpts)
 	return config.GetCertificate != nil || len(config.Certificates) > 0
+}
+
+// CheckReplaced returns an error for each option of a KubeManager's webhook server that a Server in its place cannot keep,
+// and for each change of TLS that a Server cannot keep beside those.
+func CheckReplaced(o webhook.Options, change func(*tls.Config)) error {
+	errs := []error{CheckTLS("ManagerOptions.KubeManager has a webhook server whose TLSOpts", o.TLSOpts)}
+	if errs[0] != nil {
+		o.TLSOpts = nil // they are reported once
+	}
+	errs = append(errs, CheckTLS("ManagerOptions.TLS", append(slices.Clip(o.TLSOpts), change)))
+	if o.ClientCAName != "" {
+		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions.KubeManager has a webhook server with ClientCAName, but without certificates, so that the Manager's server takes its place; set ClientCA.File to %q in place of it", filepath.Join(HostFiles(o).Dir, o.ClientCAName)))
+	}
+	if o.WebhookMux == nil {
+		return errors.Join(errs...)
+	}
+	if paths := Registered(o.WebhookMux); len(paths) > 0 {
+		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions.KubeManager has a webhook server with handlers, but without certificates, so that the Manager's server takes its place and does not serve %s; add them with AddExtension, or register them before NewManager, so that the other server serves all", strings.Join(paths, ", ")))
+	}
+	return errors.Join(errs...)
 }

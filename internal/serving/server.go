@@ -28,6 +28,18 @@ const (
 	readyzPath  = "/readyz"
 )
 
+// A Receiver receives the API server's calls: a Server, or a Hosted.
+type Receiver interface {
+	Start(ctx context.Context) error
+	Done() <-chan struct{} // closed when it has ended
+	Err() error
+	Drain()
+	Draining() bool
+	Shutdown(ctx context.Context) error
+	Addr() net.Addr
+	Port() int
+}
+
 // Server serves a handler over TLS through controller-runtime's webhook server, together with health endpoints. Set the
 // fields, call Start once, then Drain, then Shutdown.
 type Server struct {
