@@ -7,8 +7,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -28,15 +26,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/metricsauth"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
-
-// podNamespaceFile is the file in which the kubelet provides a pod's namespace. Specs have another one.
-var podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-// podNamespace returns the namespace of the pod that this process runs in, or "" outside of a pod.
-func podNamespace() string {
-	text, _ := os.ReadFile(podNamespaceFile)
-	return strings.TrimSpace(string(text))
-}
 
 // ownQPS is the minimum rate limit, in requests per second, of the library's own client.
 const ownQPS = 50

@@ -3,12 +3,9 @@ package eirinix
 // This file serves and registers what package conversion defines.
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/list"
@@ -16,22 +13,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
-
-func (m *ExtensionManager) addConversion(c seam.Conversion, err error) error {
-	if err != nil {
-		return err
-	}
-	if slices.Contains(crdsOf(m.conversions), c.CRD) {
-		return fmt.Errorf("eirinix: the conversion of %q is already added; a definition has one Hub, so give all versions to one conversion.Of", c.CRD)
-	}
-	if len(m.conversions) == 0 {
-		if err := m.startEarly(); err != nil {
-			return err
-		}
-	}
-	m.conversions = append(m.conversions, c)
-	return nil
-}
 
 // crdsOf returns the names of the definitions.
 func crdsOf(conversions []seam.Conversion) []string {
@@ -70,27 +51,4 @@ func (o ManagerOptions) conversionsName() string { return o.OperatorFingerprint 
 // keepsLosses reports whether a conversion keeps what a version cannot hold.
 func (s setup) keepsLosses() bool {
 	return slices.ContainsFunc(s.conversions, func(c seam.Conversion) bool { return !c.Lossy })
-}
-
-// obtainKeys makes or reads the keys of the conversions. A half that does not register only reads them.
-func (p *program) obtainKeys(ctx context.Context, makes bool) error {
-	s := p.m.given()
-	if !s.keepsLosses() {
-		return nil
-	}
-	p.keys = s.conversions[0].NewKeys(p.clients.CoreV1(), types.NamespacedName{Namespace: p.namespace, Name: s.options.conversionsName()}, makes, p.log)
-	return p.keys.Obtain(ctx)
-}
-
-// serveConversions serves the conversions. routes are the paths of other versions of the program.
-func (p *program) serveConversions(handler *admit.Handler, conversions []seam.Conversion, routes map[string]rollout.Route) {
-	served := map[string]admit.Conversion{}
-	for _, c := range conversions {
-		path := conversionPath(c)
-		served[path] = admit.Conversion{Name: c.CRD, Answer: c.Answer(seam.Serving{
-			Keys: p.keys, Elsewhere: convertedElsewhere(c, routes[p.m.pathPrefix()+path]),
-			Counts: handler.Counts().Conversion(c.CRD), Log: handler.Log.WithValues("customResourceDefinition", c.CRD),
-		})}
-	}
-	handler.Convert(served)
 }

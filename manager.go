@@ -141,7 +141,7 @@ type ExtensionManager struct {
 	readiness *controller.Readiness
 	api       cluster.API             // the state that the library's own requests share
 	program   atomic.Pointer[program] // nil until steps are served
-	tapping   tapping
+	taps      seam.Taps
 	pods      chain.Pods // the pods that extensions are working on
 }
 
@@ -246,6 +246,22 @@ func (m *ExtensionManager) addStep(d definition, err error) error {
 		return err
 	}
 	m.steps = append(m.steps, d)
+	return nil
+}
+
+func (m *ExtensionManager) addConversion(c seam.Conversion, err error) error {
+	if err != nil {
+		return err
+	}
+	if slices.Contains(crdsOf(m.conversions), c.CRD) {
+		return fmt.Errorf("eirinix: the conversion of %q is already added; a definition has one Hub, so give all versions to one conversion.Of", c.CRD)
+	}
+	if len(m.conversions) == 0 {
+		if err := m.startEarly(); err != nil {
+			return err
+		}
+	}
+	m.conversions = append(m.conversions, c)
 	return nil
 }
 

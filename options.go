@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -235,6 +236,15 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 		o.Logger = slogcore.NewDefault()
 	}
 	return o
+}
+
+// podNamespaceFile is the file in which the kubelet provides a pod's namespace. Specs have another one.
+var podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// podNamespace returns the namespace of the pod that this process runs in, or "" outside of a pod.
+func podNamespace() string {
+	text, _ := os.ReadFile(podNamespaceFile)
+	return strings.TrimSpace(string(text))
 }
 
 func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }

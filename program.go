@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,16 @@ type program struct {
 	controller *controller.Controller
 	reports    *controller.Report  // nil in a one-off operation
 	rights     *diagnose.Preflight // nil in a one-off operation
+}
+
+// run holds what the parts of a running Manager share.
+type run struct {
+	m          *ExtensionManager
+	background context.Context // ends after the server has been drained
+	tasks      sync.WaitGroup  // end with background
+	failed     chan error      // receives the errors that end the Manager; it has a slot for each possible sender
+	rights     *diagnose.Preflight
+	log        logr.Logger
 }
 
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the

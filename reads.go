@@ -88,15 +88,6 @@ const leastMaxStale = time.Minute
 // no objects; use a Harness.
 func (c *Call) Reader() client.Reader { return c.reads.Reader() }
 
-// reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
-type reading interface {
-	// Snapshot returns what a call sees.
-	Snapshot(ctx context.Context) *reads.Snapshot
-
-	// Waiting returns the reason why a step cannot be registered yet.
-	Waiting(step string) error
-}
-
 // newReads returns the Set of the steps' declarations.
 func (r resolver) newReads(definitions []definition, log logr.Logger, metrics *reads.Metrics) (*reads.Set, error) {
 	var steps []reads.Step

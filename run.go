@@ -86,7 +86,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		cancel(errStopped)
 		stopRunning()
 		m.Stop() // ends a concurrent Watch too
-		m.tapping.end(m.given().log())
+		m.taps.End(m.given().log())
 		m.readiness.Lack(errStopped)
 	}, nil
 }

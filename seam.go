@@ -8,12 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -39,7 +36,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.given().log(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.tapping.start, Deployment: m.deployment, Offline: m.offline, SetLifetimes: m.setLifetimes,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.taps.Start, Deployment: m.deployment, Offline: m.offline, SetLifetimes: m.setLifetimes,
 	}, nil
 }
 
@@ -195,7 +192,7 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	}
 	made.Entries, made.Webhooks, made.Conversions = all.entries, s.options.offlineWebhooks(), s.conversions
 	made.Reads, made.Scheme, made.Mapper = declared.Declarations(), r.scheme, r.cluster.Mapper
-	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapping.wrap
+	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapped
 	return made, nil
 }
 
@@ -236,52 +233,7 @@ func (s setup) offlineSteps(mapper meta.RESTMapper) (steps []webhookconf.Step, _
 	return steps, nil
 }
 
-// tapTimeout bounds the end of a Tap when Run ends.
-const tapTimeout = 5 * time.Second
-
-// tapping holds the Tap of a Manager. It is safe for concurrent use.
-type tapping struct {
-	taken atomic.Bool              // a Tap was requested and has not been released
-	tap   atomic.Pointer[seam.Tap] // nil while there is none
-}
-
-// start is seam.Program.Tap.
-func (t *tapping) start(open func(release func()) (seam.Tap, error)) error {
-	if !t.taken.CompareAndSwap(false, true) {
-		return errors.New("eirinix: another recording is in progress; stop it first")
-	}
-	tap, err := open(func() {
-		t.tap.Store(nil)
-		t.taken.Store(false)
-	})
-	if err != nil {
-		t.taken.Store(false)
-		return err
-	}
-	t.tap.Store(&tap)
-	return nil
-}
-
-// end ends a Tap that the program has not released itself.
-func (t *tapping) end(log logr.Logger) {
-	tap := t.tap.Load()
-	if tap == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), tapTimeout)
-	defer cancel()
-	if err := tap.End(ctx); err != nil {
-		log.Error(err, "the recording is not whole")
-	}
-}
-
-// wrap gives the calls of a handler to a Tap, except those of a diagnosis.
-func (t *tapping) wrap(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if tap := t.tap.Load(); tap != nil && path.Base(r.URL.Path) != diagnose.CanaryName {
-			tap.Wrap(handler).ServeHTTP(w, r)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	})
+// tapped gives the calls of a handler to a Tap, too, except those of a diagnosis.
+func (m *ExtensionManager) tapped(handler http.Handler) http.Handler {
+	return m.taps.Wrap(handler, diagnose.CanaryName)
 }

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
@@ -21,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -33,16 +34,6 @@ const (
 	// leaveTimeout bounds the request that records a stopping replica for other versions.
 	leaveTimeout = 3 * time.Second
 )
-
-// run holds what the parts of a running Manager share.
-type run struct {
-	m          *ExtensionManager
-	background context.Context // ends after the server has been drained
-	tasks      sync.WaitGroup  // end with background
-	failed     chan error      // receives the errors that end the Manager; it has a slot for each possible sender
-	rights     *diagnose.Preflight
-	log        logr.Logger
-}
 
 // serve opens the port and registers the steps. The returned function drains and then closes the port. After an error
 // it does nothing.
@@ -294,7 +285,7 @@ func (r *run) newServer(certs controller.Certificates) (serving.Receiver, *admit
 	hosting, inherited := m.host, m.hostOptions.TLSOpts
 	m.mu.Unlock()
 	if hosting != nil {
-		server := serving.NewHosted(hosting, m.tapping.wrap(handler), m.pathPrefix(), log)
+		server := serving.NewHosted(hosting, m.tapped(handler), m.pathPrefix(), log)
 		handler.Draining = server.Draining
 		return server, handler, nil
 	}
@@ -306,7 +297,7 @@ func (r *run) newServer(certs controller.Certificates) (serving.Receiver, *admit
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
 		Ready:          m.readiness.Check,
-		Handler:        m.tapping.wrap(handler),
+		Handler:        m.tapped(handler),
 		Log:            log,
 		TLS:            append(slices.Clip(inherited), o.TLS),
 	}
@@ -360,4 +351,27 @@ func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 func (o ManagerOptions) single() bool {
 	_, port, _ := o.listen()
 	return o.UnregisterOnStop || port == 0 && o.Port == 0 && !o.serviceMode()
+}
+
+// obtainKeys makes or reads the keys of the conversions. A half that does not register only reads them.
+func (p *program) obtainKeys(ctx context.Context, makes bool) error {
+	s := p.m.given()
+	if !s.keepsLosses() {
+		return nil
+	}
+	p.keys = s.conversions[0].NewKeys(p.clients.CoreV1(), types.NamespacedName{Namespace: p.namespace, Name: s.options.conversionsName()}, makes, p.log)
+	return p.keys.Obtain(ctx)
+}
+
+// serveConversions serves the conversions. routes are the paths of other versions of the program.
+func (p *program) serveConversions(handler *admit.Handler, conversions []seam.Conversion, routes map[string]rollout.Route) {
+	served := map[string]admit.Conversion{}
+	for _, c := range conversions {
+		path := conversionPath(c)
+		served[path] = admit.Conversion{Name: c.CRD, Answer: c.Answer(seam.Serving{
+			Keys: p.keys, Elsewhere: convertedElsewhere(c, routes[p.m.pathPrefix()+path]),
+			Counts: handler.Counts().Conversion(c.CRD), Log: handler.Log.WithValues("customResourceDefinition", c.CRD),
+		})}
+	}
+	handler.Convert(served)
 }

@@ -28,6 +28,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/seam"
@@ -46,6 +47,15 @@ type resolver struct {
 	cluster resources.Cluster
 	modes   *modes.Modes // nil means the modes of the definitions
 	reads   reading      // nil if no step waits for what it reads
+}
+
+// reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
+type reading interface {
+	// Snapshot returns what a call sees.
+	Snapshot(ctx context.Context) *reads.Snapshot
+
+	// Waiting returns the reason why a step cannot be registered yet.
+	Waiting(step string) error
 }
 
 func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
