@@ -190,8 +190,14 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	if made.Chains, err = m.chains(all, nil, r.modes, reads.Offline{Set: declared, Objects: w.Objects}); err != nil {
 		return made, prefixed(err)
 	}
+	made.Reads = map[string]any{}
+	for _, d := range s.steps {
+		if len(d.settings.Reads) > 0 {
+			made.Reads[d.name] = d.settings.Reads
+		}
+	}
 	made.Entries, made.Webhooks, made.Conversions = all.entries, s.options.offlineWebhooks(), s.conversions
-	made.Reads, made.Scheme, made.Mapper = declared.Declarations(), r.scheme, r.cluster.Mapper
+	made.Scheme, made.Mapper = r.scheme, r.cluster.Mapper
 	made.MaxRequestBytes, made.Others, made.Tapped = cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), m.hooks, m.tapped
 	return made, nil
 }

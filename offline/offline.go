@@ -25,7 +25,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -125,7 +124,7 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 		return nil, err
 	}
 	for step, declared := range made.Reads {
-		program.Reads[step] = list.Of(declared, func(d reads.Declaration) eirinix.Read { return *d.Same.(*eirinix.Read) })
+		program.Reads[step] = declared.([]eirinix.Read)
 	}
 	handler := &admit.Handler{MaxBytes: made.MaxRequestBytes, Log: p.Log, Others: made.Others}
 	for path, entry := range made.Chains {

@@ -26,8 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Declaration describes objects that a step looks at. It is eirinix.Read with its defaults resolved.
@@ -104,15 +102,6 @@ func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics
 		}
 	}
 	return s, nil
-}
-
-// Declarations returns what the steps declare, by their names.
-func (s *Set) Declarations() map[string][]Declaration {
-	all := map[string][]Declaration{}
-	for name, uses := range s.steps {
-		all[name] = list.Of(uses, func(u use) Declaration { return u.declared })
-	}
-	return all
 }
 
 // viewOf returns the view of a declaration. Steps share the view of equal declarations, and the sources of different

@@ -24,7 +24,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/modes"
-	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -188,8 +187,8 @@ type World struct {
 type Offline struct {
 	Chains      map[string]chain.Config // by path
 	Conversions []Conversion
-	Others      *http.ServeMux                 // of the program itself
-	Reads       map[string][]reads.Declaration // by the name of the step
+	Others      *http.ServeMux // of the program itself
+	Reads       map[string]any // the []eirinix.Read of each step that has some, not copied
 
 	Entries  []webhookconf.Entry
 	Webhooks webhookconf.Options // of the Entries
