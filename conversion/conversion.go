@@ -25,12 +25,12 @@ import (
 )
 
 // Of converts the objects of one CustomResourceDefinition between the versions that it serves. Hub is a pointer to the
-// Go type of one version, such as *v1.CronJob, or *unstructured.Unstructured. All other versions are
-// Spokes, which convert to the Hub and back.
+// Go type of one version, such as *v1.CronJob, or *unstructured.Unstructured. All other versions are Spokes, which convert
+// to the Hub and back.
 //
 // A Manager's AddExtension takes it by value. The Manager then serves the conversions, and keeps spec.conversion of the
-// definition up to date. It neither creates nor deletes the definition, and waits for one that does not exist yet. No other field
-// of the definition is changed.
+// definition up to date. It neither creates nor deletes the definition, and waits for one that does not exist yet. No
+// other field of the definition is changed.
 //
 // A conversion may change the labels and annotations of an object, and everything outside of its metadata. Any other
 // change of the metadata fails here, as the API server would refuse it. Fields that the Go types do not know are kept.

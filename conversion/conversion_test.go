@@ -3,6 +3,7 @@ package conversion_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -115,5 +119,26 @@ var _ = Describe("Types that convert themselves", func() {
 		older, newer := `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"},"amount":"12"}`, `{"apiVersion":"example.com/v1","kind":"Shop","metadata":{"name":"a"},"price":"12 EUR"}`
 		Expect(convert("v1", older)).To(MatchJSON(newer))
 		Expect(convert("v1beta1", newer)).To(MatchJSON(older))
+	})
+})
+
+var _ = Describe("A conversion without a cluster", func() {
+	It("names its definition in the log when it fails", func() {
+		core, lines := observer.New(zapcore.InfoLevel)
+		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.New(core).Sugar()})
+		type tree = *unstructured.Unstructured
+		fails := func(context.Context, tree) (tree, error) { return nil, errors.New("out of stock") }
+		Expect(m.AddExtension(conversion.Of[tree]{CRD: "shops.example.com", Version: "v1", Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v1beta1", fails, fails)}})).To(Succeed())
+		program, err := offline.Of(m, offline.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		r := httptest.NewRequest(http.MethodPost, program.Conversions[0].Path, strings.NewReader(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/v1","objects":[
+			{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"}}]}}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		program.Handler.ServeHTTP(w, r)
+		Expect(w.Body.String()).To(ContainSubstring("out of stock"))
+		failed := lines.FilterMessage("an object could not be converted").All()
+		Expect(failed).To(HaveLen(1))
+		Expect(failed[0].ContextMap()).To(HaveKeyWithValue("customResourceDefinition", "shops.example.com"))
 	})
 })

@@ -156,11 +156,14 @@ func seen(step *chain.Step) {
 
 // convert serves the conversions.
 func (p *Program) convert(handler *admit.Handler, conversions []seam.Conversion) {
-	served := map[string]admit.Conversion{}
+	served, keys := map[string]admit.Conversion{}, seam.Keys(nil)
 	for _, c := range conversions {
+		if keys == nil {
+			keys = c.NewKeys(nil, types.NamespacedName{}, false, handler.Log)
+		}
 		path := admit.ConvertPrefix + c.CRD
 		served[path] = admit.Conversion{Name: c.CRD, Answer: c.Answer(seam.Serving{
-			Keys: c.NewKeys(nil, types.NamespacedName{}, false, handler.Log), Counts: handler.Counts().Conversion(c.CRD), Log: handler.Log,
+			Keys: keys, Counts: handler.Counts().Conversion(c.CRD), Log: handler.Log.WithValues("customResourceDefinition", c.CRD),
 		})}
 		p.Conversions = append(p.Conversions, Conversion{CRD: c.CRD, Path: path, Lossy: c.Lossy, Versions: list.Of(c.Versions, runtime.Object.DeepCopyObject)})
 	}
