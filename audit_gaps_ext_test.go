@@ -38,13 +38,13 @@ func installReports() client.Client {
 		for _, crd := range installed { // the next spec installs them again
 			Eventually(func() bool {
 				return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy()))
-			}).WithContext(ctx).WithTimeout(patience).Should(BeTrue())
+			}).WithContext(ctx).WithTimeout(4*patience).Should(BeTrue(), "a finalizer of the API server removes its objects first")
 		}
 		Eventually(func() bool {
 			_, err := clients().Discovery().ServerResourcesForGroupVersion("openreports.io/v1alpha1")
 			return apierrors.IsNotFound(err)
-		}).WithContext(ctx).WithTimeout(patience).Should(BeTrue())
-	}, NodeTimeout(2*patience))
+		}).WithContext(ctx).WithTimeout(4 * patience).Should(BeTrue())
+	}, NodeTimeout(9*patience))
 	return admin
 }
 
