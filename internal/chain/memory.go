@@ -34,7 +34,7 @@ type Budget struct {
 func NewBudget() *Budget { return newBudget(decodedCalls) }
 
 func newBudget(most int64) *Budget {
-	return &Budget{LeftBehind: hang.LeftBehind{Most: most}, objects: newAccount(most), oldObjects: newAccount(most / 2)}
+	return &Budget{LeftBehind: hang.LeftBehind{Max: most}, objects: newAccount(most), oldObjects: newAccount(most / 2)}
 }
 
 // account is memory for decoded objects. A step that takes its time with an object thus delays no decoding of another,

@@ -25,8 +25,8 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 		g := NewWithT(t)
 		all := NewBudget().objects
 		isFree := func() bool {
-			free := all.held.TryAcquire(all.held.Most) && all.decoding.TryAcquire(decode.MaxMemory)
-			all.held.Release(all.held.Most)
+			free := all.held.TryAcquire(all.held.Max) && all.decoding.TryAcquire(decode.MaxMemory)
+			all.held.Release(all.held.Max)
 			all.decoding.Release(decode.MaxMemory)
 			return free
 		}

@@ -22,7 +22,7 @@ type work struct {
 }
 
 func newWork(do func() error) *work {
-	return &work{do: do, runs: &Runs{Gauge: prometheus.NewGauge(prometheus.GaugeOpts{})}, all: &LeftBehind{Most: 100}}
+	return &work{do: do, runs: &Runs{Gauge: prometheus.NewGauge(prometheus.GaugeOpts{})}, all: &LeftBehind{Max: 100}}
 }
 
 func (w *work) Do() error      { return w.do() }

@@ -19,7 +19,7 @@ var ErrNoMemory = errors.New("it waited for memory, which the objects of other c
 // alone.
 type Account struct {
 	*semaphore.Weighted
-	Most int64
+	Max int64
 }
 
 // NewAccount returns an Account of so many bytes.
@@ -37,7 +37,7 @@ type Memory struct {
 
 // Take takes more memory, and waits for it until the context ends.
 func (m *Memory) Take(bytes int64) error {
-	bytes = min(bytes, m.Of.Most)
+	bytes = min(bytes, m.Of.Max)
 	if !m.Of.TryAcquire(bytes) {
 		m.waits.Store(true)
 		if m.Of.Acquire(m.Context, bytes) != nil {
@@ -78,7 +78,7 @@ const maxRuns = 100
 
 // LeftBehind is the memory of all runs that were left behind. It is safe for concurrent use.
 type LeftBehind struct {
-	Most  int64 // no further run begins of a step that was left behind while they hold as much
+	Max   int64 // no further run begins of a step that was left behind while they hold as much
 	bytes atomic.Int64
 }
 
@@ -98,7 +98,7 @@ func (r *Runs) Count() int64 { return r.count.Load() }
 // Full returns an error if no further run may begin.
 func (r *Runs) Full(all *LeftBehind) error {
 	runs, bytes := r.Count(), all.Bytes()
-	if runs < maxRuns && (runs == 0 || bytes < all.Most) {
+	if runs < maxRuns && (runs == 0 || bytes < all.Max) {
 		return nil
 	}
 	return fmt.Errorf("%d of its runs still hang, and all that hang hold %d MiB, so no further run begins; "+
