@@ -194,7 +194,15 @@ func logTail(path string, offset int64) string {
 	return fmt.Sprintf("\n--- end of %s ---\n%s", filepath.Base(path), bytes.TrimSpace(data))
 }
 
-func (p *process) pause() error  { return p.cmd.Process.Signal(signalPause) }
+// pause freezes the process and returns once it runs no more. A signal alone is delivered to one of its threads, and
+// until the kernel runs that one, the others go on.
+func (p *process) pause() error {
+	if err := p.cmd.Process.Signal(signalPause); err != nil {
+		return err
+	}
+	return waitFrozen(p.cmd.Process.Pid)
+}
+
 func (p *process) resume() error { return p.cmd.Process.Signal(signalResume) }
 
 // stop terminates the process, kills it after the grace period, and waits until it is gone. It returns an error if the

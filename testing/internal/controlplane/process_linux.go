@@ -4,9 +4,12 @@ package controlplane
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // childAttributes puts a server into its own process group. Ctrl-C in a terminal then does not reach it, so that Stop
@@ -24,4 +27,15 @@ func commandLine(pid int) string {
 		return ""
 	}
 	return string(bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
+}
+
+// waitFrozen waits until every thread of the child has stopped, or the child is gone. It leaves its status to the
+// goroutine that waits for its end (WNOWAIT).
+func waitFrozen(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

@@ -28,3 +28,5 @@ func lockFile(string, bool) (*os.File, error) { return nil, errUnsupported }
 func childAttributes() *syscall.SysProcAttr { return nil }
 
 func commandLine(int) string { return "" }
+
+func waitFrozen(int) error { return nil }
