@@ -20,7 +20,6 @@ import (
 // The inside, for the specs.
 var (
 	Classify = classify
-	CodeOf   = codeOf
 	Grants   = grants
 )
 

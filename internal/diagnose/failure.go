@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,20 +61,6 @@ func classify(reason string) diagnosis.Code {
 		}
 	}
 	return diagnosis.Unexplained
-}
-
-// codeOf is classify for an error of this process, whose type is more precise than its text.
-func codeOf(err error) diagnosis.Code {
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return diagnosis.Expired
-	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return diagnosis.UnknownAuthority
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return diagnosis.NameMismatch
-	}
-	return classify(err.Error())
 }
 
 // failure is an API server's error about a webhook.

@@ -51,7 +51,7 @@ var _ = DescribeTable("The API server's message about a call means",
 
 var _ = DescribeTable("An error of our own making means",
 	func(err error, expected diagnosis.Code) {
-		Expect(diagnose.CodeOf(fmt.Errorf("wrapped: %w", err))).To(Equal(expected))
+		Expect(diagnose.Classify(fmt.Sprintf("wrapped: %v", err))).To(Equal(expected))
 	},
 	Entry(nil, x509.UnknownAuthorityError{}, diagnosis.UnknownAuthority),
 	Entry(nil, x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, diagnosis.NameMismatch),

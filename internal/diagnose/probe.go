@@ -182,7 +182,7 @@ func (d *diagnostic) callFromHere(ctx context.Context) {
 	}
 	if err := d.probe(ctx, nil); err != nil {
 		d.caller = "this process"
-		d.add(d.brokenPath(ctx, codeOf(err), err.Error()))
+		d.add(d.brokenPath(ctx, classify(err.Error()), err.Error()))
 		return
 	}
 	d.add(note(diagnosis.ReachedFromHere, at,

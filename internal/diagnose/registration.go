@@ -255,7 +255,7 @@ func (d *diagnostic) checkBundle(h hook) {
 		if err == nil {
 			return
 		}
-		f.Code, f.Evidence = codeOf(err), err.Error()
+		f.Code, f.Evidence = classify(err.Error()), err.Error()
 		f.Message = fmt.Sprintf("the serving certificate of this process does not verify against the caBundle of %s", h)
 		f.Remedy = remedyFor(f.Code, d.serverName(), f.Remedy)
 	}
