@@ -119,16 +119,15 @@ type diagnostic struct {
 	others      []hook        // the entries of all configurations; see allHooks
 	isOrphan    map[string]bool
 
-	looked       bool            // all of our configurations could be read
-	waits        bool            // another version of this program is registered
-	live         map[string]hook // the registered entries, by their paths
-	untrusted    bool            // a finding reports a caBundle that does not verify the serving certificate
-	through      bool            // the API server's call came through
-	inconclusive string          // why the canary proves nothing
-	blind        bool            // a later canary proves nothing either: it is not requested, or must not be sent
-	caller       string          // the process that found the path broken
-	backend      backend
-	backendKnown bool              // backend could be read
+	looked       bool              // all of our configurations could be read
+	waits        bool              // another version of this program is registered
+	live         map[string]hook   // the registered entries, by their paths
+	untrusted    bool              // a finding reports a caBundle that does not verify the serving certificate
+	through      bool              // the API server's call came through
+	inconclusive string            // why the canary proves nothing
+	blind        bool              // a later canary proves nothing either: it is not requested, or must not be sent
+	caller       string            // the process that found the path broken
+	backend      backend           // behind the address of the API server's calls
 	labels       map[string]string // of the namespace in Options.Namespace
 
 	slow func() // called once if the API server takes long to answer the canary
@@ -382,7 +381,7 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 		d.through = came.through
 	}
 	if !d.through && d.serviceMode() {
-		d.backend, d.backendKnown = d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
+		d.backend = d.lookup(ctx, d.Options.Target)
 	}
 	if d.inconclusive == "" {
 		d.judgeCanary(ctx, came)

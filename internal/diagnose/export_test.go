@@ -129,7 +129,8 @@ func Fold(c Config, findings []diagnosis.Finding) []diagnosis.Finding {
 
 // JudgePorts returns the findings of a failed call with these ports behind the Service, and the port that had to be open.
 func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.EndpointSlice, symptom diagnosis.Finding) (findings []diagnosis.Finding, open int32) {
-	d := &diagnostic{Config: c, backend: backend{service: service, slices: slices}, findings: []diagnosis.Finding{symptom}}
+	d := &diagnostic{Config: c, backend: backend{service: *service}, findings: []diagnosis.Finding{symptom}}
+	d.backend.follow(c.Options.Target.Port, slices)
 	d.judgePorts()
 	return d.findings[1:], d.openPort()
 }

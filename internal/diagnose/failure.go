@@ -213,7 +213,7 @@ func (d *diagnostic) whoAnswers() string {
 func (d *diagnostic) openPort() int32 {
 	port := d.Options.Target.Port
 	if d.serviceMode() {
-		return cmp.Or(d.backend.podPort(port), d.listenPort(), port)
+		return cmp.Or(d.backend.podPort, d.listenPort(), port)
 	}
 	return port
 }

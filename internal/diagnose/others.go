@@ -117,17 +117,15 @@ func matchesAll(h hook) bool {
 
 // dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
 func (d *diagnostic) dead(ctx context.Context, at webhookconf.Target) string {
-	b, known := d.lookup(ctx, at.Namespace, at.Service)
-	_, has := b.port(at.Port)
-	ready, _ := b.endpoints(at.Port)
+	b := d.lookup(ctx, at)
 	switch {
 	case b.missing:
 		return "does not exist"
-	case !known || b.external():
+	case !b.known || b.external():
 		return ""
-	case !has:
+	case !b.hasPort:
 		return "does not exist on that Service"
-	case ready == 0:
+	case b.ready == 0:
 		return "has no ready endpoint"
 	}
 	return ""

@@ -3,7 +3,6 @@ package diagnose
 // This file finds webhooks that keep this program's own pods from starting.
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,8 +46,7 @@ func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 			continue
 		}
 		if unmarked == nil {
-			b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
-			unmarked = labels.Merge(nil, cmp.Or(b.service, &corev1.Service{}).Spec.Selector)
+			unmarked = labels.Merge(nil, d.lookup(ctx, d.Options.Target).service.Spec.Selector)
 		}
 		marked := labels.Merge(unmarked, labels.Set{webhookconf.FingerprintLabel: d.Options.Fingerprint})
 		i := slices.IndexFunc(d.Entries, func(e webhookconf.Entry) bool { return d.Options.WebhookName(e.Name) == h.Name && h.kind.Holds(e) })

@@ -47,7 +47,7 @@ func (d *diagnostic) ownAddress() (string, error) {
 
 // canProbe reports whether this process knows the address that the API server calls.
 func (d *diagnostic) canProbe() bool {
-	return !d.serviceMode() || d.backend.service != nil && !d.backend.headless()
+	return !d.serviceMode() || d.backend.found && !d.backend.headless()
 }
 
 // targetAddress returns the address that the API server calls. It requires canProbe.

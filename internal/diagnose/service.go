@@ -3,7 +3,6 @@ package diagnose
 // This file checks the Service that the API server calls, its endpoints and its ports.
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,108 +16,85 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// backend holds a Service and its endpoints.
+// backend is a Service and what is behind one of its ports.
 type backend struct {
-	service *corev1.Service // nil if it is unknown
-	missing bool            // the Service does not exist
-	slices  []discoveryv1.EndpointSlice
+	service corev1.Service
+	found   bool // service could be read
+	missing bool // it does not exist
+	known   bool // it and its EndpointSlices could be read, or it does not exist
+
+	hasPort    bool
+	podPort    int32 // to which the Service forwards the calls; 0 if that is unknown
+	ready, all int   // endpoints behind the port
 }
 
-// lookup reads a Service and its EndpointSlices, and notes missing rights. known reports whether it could read both.
-func (d *diagnostic) lookup(ctx context.Context, namespace, name string) (b backend, known bool) {
-	right := diagnosis.Right{Resource: "services", Verb: "get", Namespace: namespace, Name: name}
-	service, err := read[corev1.Service](ctx, d, right)
-	if err != nil {
-		missing := apierrors.IsNotFound(err)
-		return backend{missing: missing}, missing
+// lookup reads the Service that is called and its EndpointSlices, and notes missing rights.
+func (d *diagnostic) lookup(ctx context.Context, at webhookconf.Target) (b backend) {
+	right := diagnosis.Right{Resource: "services", Verb: "get", Namespace: at.Namespace, Name: at.Service}
+	var err error
+	if b.service, err = read[corev1.Service](ctx, d, right); err != nil {
+		b.missing = apierrors.IsNotFound(err)
+		b.known = b.missing
+		return b
 	}
-	b = backend{service: &service}
-	if b.external() {
-		return b, true
+	b.found = true
+	var endpoints discoveryv1.EndpointSliceList
+	if !b.external() {
+		right = diagnosis.Right{Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: at.Namespace}
+		endpoints, err = read[discoveryv1.EndpointSliceList](ctx, d, right, discoveryv1.LabelServiceName+"="+at.Service)
 	}
-	right = diagnosis.Right{Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace}
-	list, err := read[discoveryv1.EndpointSliceList](ctx, d, right, discoveryv1.LabelServiceName+"="+name)
-	b.slices = list.Items
-	return b, err == nil
+	b.known = err == nil
+	b.follow(at.Port, endpoints.Items)
+	return b
 }
 
-func (b backend) external() bool {
-	return b.service != nil && b.service.Spec.Type == corev1.ServiceTypeExternalName
-}
-
-func (b backend) headless() bool {
-	return b.service != nil && b.service.Spec.ClusterIP == corev1.ClusterIPNone
-}
-
-// port returns the Service's port of that number.
-func (b backend) port(number int32) (corev1.ServicePort, bool) {
-	for _, p := range cmp.Or(b.service, &corev1.Service{}).Spec.Ports {
-		if p.Port == number {
-			return p, true
-		}
+// follow finds the port of that number, and the endpoints behind it. EndpointSlices identify it by its name.
+func (b *backend) follow(number int32, endpoints []discoveryv1.EndpointSlice) {
+	i := slices.IndexFunc(b.service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == number })
+	if i < 0 {
+		return
 	}
-	return corev1.ServicePort{}, false
-}
-
-// endpoints counts the endpoints behind the port, which EndpointSlices identify by its name.
-func (b backend) endpoints(number int32) (ready, all int) {
-	port, ok := b.port(number)
-	if !ok {
-		return 0, 0
-	}
-	for _, s := range b.slices {
-		named := func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == port.Name }
-		if !slices.ContainsFunc(s.Ports, named) {
+	port := b.service.Spec.Ports[i]
+	b.hasPort, b.podPort = true, port.TargetPort.IntVal // 0 for the name of a port
+	for _, s := range endpoints {
+		i := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == port.Name })
+		if i < 0 || len(s.Endpoints) == 0 {
 			continue
 		}
+		b.podPort = ptr.Deref(s.Ports[i].Port, b.podPort)
 		for _, e := range s.Endpoints {
-			all++
+			b.all++
 			if ptr.Deref(e.Conditions.Ready, true) {
-				ready++
+				b.ready++
 			}
 		}
 	}
-	return ready, all
 }
 
-// podPort returns the port of the pods to which the Service forwards the calls for its port. It is 0 if that is
-// unknown.
-func (b backend) podPort(number int32) int32 {
-	port, ok := b.port(number)
-	if !ok {
-		return 0
-	}
-	for _, s := range b.slices {
-		for _, p := range s.Ports {
-			if p.Name != nil && *p.Name == port.Name && p.Port != nil && len(s.Endpoints) > 0 {
-				return *p.Port
-			}
-		}
-	}
-	return port.TargetPort.IntVal // 0 for the name of a port
-}
+func (b backend) external() bool { return b.service.Spec.Type == corev1.ServiceTypeExternalName }
+
+func (b backend) headless() bool { return b.service.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // judgeService reports faults of the Service.
 func (d *diagnostic) judgeService() {
-	b, port := d.backend, d.Options.Target.Port
+	b := d.backend
 	switch {
 	case b.missing:
 		d.add(d.serviceMissing(""))
 		return
-	case b.service == nil || b.external():
+	case !b.found || b.external():
 		return
 	case b.headless():
 		f := d.serviceUnusable("")
 		f.Severity = diagnosis.Warning // an API server that resolves endpoints itself can call it
 		d.add(f)
 	}
-	if _, ok := b.port(port); !ok {
+	if !b.hasPort {
 		d.add(d.noSuchServicePort(""))
-		return
-	}
-	if ready, _ := b.endpoints(port); ready == 0 && d.backendKnown {
+	} else if b.ready == 0 && b.known {
 		d.add(d.noReadyEndpoints(""))
 	}
 }
@@ -129,7 +105,7 @@ func (d *diagnostic) judgePorts() {
 	listening, target := d.listenPort(), d.Options.Target
 	arrives := target.Port
 	if d.serviceMode() && !d.backend.external() {
-		arrives = d.backend.podPort(target.Port)
+		arrives = d.backend.podPort
 	}
 	lost := slices.ContainsFunc(d.findings, func(f diagnosis.Finding) bool {
 		return slices.Contains(symptoms, f.Code) || f.Code == diagnosis.BadAnswer
@@ -165,7 +141,7 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 	f := problem(diagnosis.PortMismatch, d.service(),
 		fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
 		fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port), evidence)
-	if d.backend.service != nil {
+	if d.backend.found {
 		has := list.Of(d.backend.service.Spec.Ports, func(p corev1.ServicePort) string { return fmt.Sprint(p.Port) })
 		f.Remedy += " (" + strings.Join(has, ", ") + ")"
 	}
@@ -175,22 +151,21 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 	f := problem(diagnosis.NoReadyEndpoints, d.service(), d.service()+" has no ready endpoint",
 		"find out why the pods behind it are not ready, and whether its selector matches them", evidence)
-	if d.backend.service == nil {
+	if !d.backend.found {
 		return f
 	}
 	selector, namespace := d.backend.service.Spec.Selector, d.Options.Target.Namespace
-	_, all := d.backend.endpoints(d.Options.Target.Port)
 	text := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})
 	switch {
 	case len(selector) == 0:
 		f.Message += ", and no selector that could match pods"
 		f.Remedy = "set its selector to the labels of this program's pods"
-	case all == 0:
+	case d.backend.all == 0:
 		f.Message += fmt.Sprintf(": its selector %s matches no pod", text)
 		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s "+
 			"--show-labels)", namespace)
 	default:
-		f.Message += fmt.Sprintf(" (not ready: %d)", all)
+		f.Message += fmt.Sprintf(" (not ready: %d)", d.backend.all)
 		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
 	}
 	return f
