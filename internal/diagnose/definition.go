@@ -112,7 +112,7 @@ func (d *diagnostic) checkConversion(crd configuration, found definition, e webh
 		}
 		return
 	}
-	live := hook{crd, admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: registered.Webhook.ClientConfig}}
+	live := hook{configuration: crd, MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: registered.Webhook.ClientConfig}}
 	d.compareTarget(live, e.Path)
 	if d.checkBundle(live); d.Verify != nil {
 		return

@@ -117,7 +117,6 @@ type diagnostic struct {
 	lacking     []diagnosis.Right
 	versions    []VersionInfo // in the order in which they came
 	others      []hook        // the entries of all configurations; see allHooks
-	isOrphan    map[string]bool
 
 	looked       bool              // all of our configurations could be read
 	waits        bool              // another version of this program is registered

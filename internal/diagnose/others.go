@@ -1,25 +1,93 @@
 package diagnose
 
-// This file finds webhooks of other programs that refuse the same objects, or use up the time of a request.
+// This file finds other webhooks in the way of this program: orphans that call it, those that refuse the same objects or
+// use up the time of a request, and those that keep its own pods from starting.
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
+
+// checkOrphans reports the webhooks of other configurations that call this program's address. They fail for everything,
+// because no path or certificate fits, or run its steps a second time.
+func (d *diagnostic) checkOrphans(ctx context.Context) {
+	all := d.allHooks(ctx)
+	for i, h := range all {
+		all[i].orphan = d.orphaned(ctx, h)
+	}
+	for _, c := range slices.Compact(list.Of(all, func(h hook) configuration { return h.configuration })) {
+		hooks := slices.DeleteFunc(slices.Clone(all), func(h hook) bool { return h.configuration != c })
+		orphans := slices.DeleteFunc(slices.Clone(hooks), func(h hook) bool { return !h.orphan })
+		if len(orphans) > 0 {
+			d.add(d.orphans(orphans, len(orphans) == len(hooks)))
+		}
+	}
+}
+
+// orphans returns the finding for the orphans of one configuration. whole means that it holds nothing else.
+func (d *diagnostic) orphans(all []hook, whole bool) diagnosis.Finding {
+	names, h := list.Of(all, func(o hook) string { return o.Name }), all[0]
+	f := problem(diagnosis.Orphaned, h.configuration.String(),
+		fmt.Sprintf("%s calls this program at %s for %s, but is not its configuration (%s): these calls fail, or run its steps again, "+
+			"as after a change of ManagerOptions.OperatorFingerprint", h.configuration, d.Options.Target, listed(names), h.kind.ConfigurationName(d.Options.Fingerprint)),
+		"once no replica with that fingerprint runs, "+h.deletes())
+	if !whole {
+		f.Remedy = fmt.Sprintf("once no program registers them, remove %s from %s, which holds other webhooks too", listed(names), h.configuration)
+	}
+	return f
+}
+
+// orphaned reports whether a webhook calls this program and is not its own. Below the prefixes of this program no other
+// handler can answer. Elsewhere the server may have other handlers, of a controller-runtime manager that shares it, so
+// it is asked.
+func (d *diagnostic) orphaned(ctx context.Context, h hook) bool {
+	at, path := h.target()
+	if at.String() != d.Options.Target.String() || d.isOurs(h) {
+		return false
+	}
+	below := func(validating bool) bool {
+		return strings.HasPrefix(path, d.Canary.Prefix+webhookconf.PathOf(validating, ""))
+	}
+	return d.Canary.Namespace != "" && (below(false) || below(true)) || d.Listen != "" && d.lacks(ctx, path)
+}
+
+// lacks reports whether the server of this process has nothing on the path.
+func (d *diagnostic) lacks(ctx context.Context, path string) bool {
+	own, _ := d.ownAddress() // that this process listens on
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+own+path, http.NoBody)
+	if err != nil {
+		return false
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} // no data is sent
+	response, err := (&http.Client{Transport: transport, Timeout: d.Timeout}).Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusNotFound
+}
 
 // checkOthers finds webhooks of other programs that reject the same objects because their server is missing. Users tend
 // to blame the webhook that they know.
 func (d *diagnostic) checkOthers(ctx context.Context) {
 	seen := map[webhookconf.Target]string{}
-	all := slices.DeleteFunc(slices.Clone(d.allHooks(ctx)), func(h hook) bool { return d.isOrphan[h.String()] })
+	all := slices.DeleteFunc(slices.Clone(d.allHooks(ctx)), func(h hook) bool { return h.orphan })
 	if !d.waits { // otherwise the webhooks are another version's
 		d.checkOwnPods(ctx, all)
 	}
@@ -38,11 +106,11 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 		if why == "" {
 			continue
 		}
-		why = fmt.Sprintf("its %s %s", address, why)
-		f := d.shadowed(h, "objects that this program is called for", why)
+		objects := "objects that this program is called for"
 		if !same {
-			f = d.shadowed(h, "pods that this program runs in, so that no replica can start", why)
+			objects = "pods that this program runs in, so that no replica can start"
 		}
+		f := d.shadowed(h, objects, fmt.Sprintf("its %s %s", address, why))
 		if !same || !matchesAll(h) {
 			f.Severity = diagnosis.Warning // perhaps not for the same objects
 		}
@@ -155,7 +223,7 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 				CanaryLabel, d.Canary.Namespace),
 			text)
 	}
-	if d.isOrphan[h.String()] {
+	if h.orphan {
 		return d.orphans([]hook{h}, false) // which has been reported already, without this evidence
 	}
 	shadowed := d.shadowed(h, "objects that this program is called for", f.reason)
@@ -163,4 +231,88 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair it"
 	}
 	return shadowed
+}
+
+// newPods is the rule for the creation of pods.
+var newPods = []admissionregistrationv1.RuleWithOperations{{
+	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+}}
+
+// ownNamespace returns the labels that the program's namespace is known to have.
+func (d *diagnostic) ownNamespace() labels.Set {
+	return labels.Set{corev1.LabelMetadataName: d.Canary.Namespace}
+}
+
+// forOwnPods reports whether a webhook may be called for the creation of pods in the program's namespace. The program
+// runs there only in Service mode.
+func (d *diagnostic) forOwnPods(h hook) bool {
+	return d.Canary.Namespace != "" && d.serviceMode() && resources.Overlap(h.Rules, newPods) && webhookconf.Selects(h.NamespaceSelector, d.ownNamespace())
+}
+
+// checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
+// start. Registration excludes these pods, unless Settings ask for them. Otherwise another client has changed the
+// webhook, or the pods lack their label.
+func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
+	var unmarked labels.Set // of the program's pods, as far as the Service selects by them
+	for _, h := range all {
+		if !d.isOurs(h) || h.ignores() || len(h.MatchConditions) > 0 || !d.forOwnPods(h) {
+			continue
+		}
+		if unmarked == nil {
+			unmarked = labels.Merge(nil, d.lookup(ctx, d.Options.Target).service.Spec.Selector)
+		}
+		marked := labels.Merge(unmarked, labels.Set{webhookconf.FingerprintLabel: d.Options.Fingerprint})
+		i := slices.IndexFunc(d.Entries, func(e webhookconf.Entry) bool { return d.Options.WebhookName(e.Name) == h.Name && h.kind.Holds(e) })
+		switch {
+		case !webhookconf.Selects(h.ObjectSelector, marked):
+			if len(unmarked) > 0 && webhookconf.Selects(h.ObjectSelector, unmarked) {
+				d.add(d.perhapsUnmarked(h))
+			}
+		case i >= 0 && d.wants(d.Entries[i], marked):
+			d.add(d.blocksOnPurpose(h, d.Entries[i]))
+		default:
+			d.add(d.blocksItself(h, diagnosis.Problem, "the registration excludes them, so "+d.register()))
+		}
+	}
+}
+
+// wants reports whether the program registers the entry for its own pods.
+func (d *diagnostic) wants(e webhookconf.Entry, pods labels.Set) bool {
+	w := d.Options.Webhook(e)
+	return webhookconf.Selects(w.NamespaceSelector, d.ownNamespace()) && webhookconf.Selects(w.ObjectSelector, pods)
+}
+
+func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.BlocksItself, Severity: severity, Object: h.String(),
+		Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
+			"once all replicas are down, none can start", h, d.Canary.Namespace),
+		Remedy: fmt.Sprintf("%s; only while no replica can start: %s, which the program registers again", remedy, h.deletes()),
+	}
+}
+
+// blocksOnPurpose returns the finding for an entry whose settings ask for the program's own pods.
+func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Finding {
+	remedy := fmt.Sprintf("leave Namespace %s out in Settings.Namespaces of step %s", d.Canary.Namespace, strings.Join(e.StepNames(), ", "))
+	if e.AllowClusterCritical {
+		remedy += ", or except this program's pods with Settings.Conditions"
+	}
+	return d.blocksItself(h, diagnosis.Warning, remedy)
+}
+
+// perhapsUnmarked returns the finding for a webhook that spares pods with the program's label, where the Service does not
+// select by that label.
+func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
+	label := webhookconf.FingerprintLabel + "=" + d.Options.Fingerprint
+	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as manifests.Of does", label, d.service()))
+	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
+		"no replica can start once all are down", h, label, d.service())
+	return f
+}
+
+// Unmarked reports whether a pod of the program lacks the program's label. A pod that cannot be read does not.
+func Unmarked(ctx context.Context, clients cluster.Clients, fingerprint, namespace, name string) bool {
+	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return err == nil && pod.Labels[webhookconf.FingerprintLabel] != fingerprint
 }

@@ -28,6 +28,7 @@ import (
 type hook struct {
 	configuration
 	admissionregistrationv1.MutatingWebhook
+	orphan bool // see checkOrphans
 }
 
 // configuration is an object that registers webhooks.
@@ -81,7 +82,9 @@ func (c Config) kinds() []configuration {
 // field that a mutating one lacks.
 func (c configuration) hooks(found *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
 	of := configuration{c.kind, found.Name}
-	return list.Of(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) hook { return hook{of, w} })
+	return list.Of(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) hook {
+		return hook{configuration: of, MutatingWebhook: w}
+	})
 }
 
 // allHooks returns the entries of every configuration of the cluster, as they were when it was called first. A missing
