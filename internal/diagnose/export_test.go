@@ -35,7 +35,17 @@ func BrokenPath(ctx context.Context, c Config, reason string) diagnosis.Finding 
 }
 
 // Propagates is true of a problem that may pass by itself.
-func Propagates(c diagnosis.Code, service bool) bool { return propagates(c, service, false) }
+func Propagates(c diagnosis.Code, service bool) bool {
+	return newDiagnostic(calledBy(service)).propagates(c)
+}
+
+// calledBy returns the configuration of a program that is called through a Service or by a URL.
+func calledBy(service bool) (c Config) {
+	if service {
+		c.Options.Target.Service = "hooks"
+	}
+	return c
+}
 
 // Look is a look of a watch.
 type Look struct {
@@ -47,12 +57,13 @@ type Look struct {
 
 // WatchWith watches with looks of the spec's own.
 func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
-	watch(ctx, log, false, func(_ context.Context, soFar func([]diagnosis.Finding)) outcome {
+	watch(ctx, Config{}, log, func(_ context.Context, d *diagnostic) {
 		l := look()
-		if l.Slowly != nil {
-			soFar(l.Slowly)
+		d.Config = calledBy(l.Service)
+		if d.findings = l.Slowly; l.Slowly != nil {
+			d.slow()
 		}
-		return outcome{findings: l.Findings, through: l.Through, blind: l.Blind, unknown: "spec", service: l.Service}
+		d.findings, d.through, d.blind, d.inconclusive = l.Findings, l.Through, l.Blind, "spec"
 	})
 }
 

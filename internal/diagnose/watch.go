@@ -38,44 +38,28 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
 	c.Settle = min(cmp.Or(c.Settle, watchSettle), watchSettle)
-	watch(ctx, log, c.Registers, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
-		d := newDiagnostic(c)
-		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
-		if d.look(ctx); !d.blind && c.Sends != nil {
-			c.Sends()
-		}
-		return outcome{
-			findings: d.report().Findings, through: d.through, blind: d.blind, unknown: d.inconclusive,
-			service: d.serviceMode() && !d.backend.external(),
+	watch(ctx, c, log, func(ctx context.Context, d *diagnostic) {
+		if d.look(ctx); !d.blind && d.Sends != nil {
+			d.Sends()
 		}
 	})
 }
 
 // propagates reports whether a problem may pass by itself, because a change has not reached every part of the cluster
 // yet. A Service has no endpoints before the kubelet has observed that its pods are ready. Its address refuses
-// connections before every node knows them. With service set, the API server calls through such a Service. With repairs
-// set, this process repairs the registration. A problem with an unknown cause counts too.
-func propagates(c diagnosis.Code, service, repairs bool) bool {
+// connections before every node knows them. A problem with an unknown cause counts too.
+func (d *diagnostic) propagates(c diagnosis.Code) bool {
 	switch c {
 	case diagnosis.NotRegistered, diagnosis.WrongTarget:
-		return repairs
+		return d.Registers
 	case diagnosis.APIServerUnreachable, diagnosis.NotCalled, diagnosis.NoReadyEndpoints, diagnosis.TimedOut,
 		diagnosis.NoTunnel, diagnosis.BadAnswer, diagnosis.Shadowed,
 		diagnosis.UnknownAuthority, diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.Unexplained:
 		return true
 	case diagnosis.ConnectionRefused, diagnosis.ConnectionBroken, diagnosis.NoRoute:
-		return service
+		return d.serviceMode() && !d.backend.external()
 	}
 	return false
-}
-
-// outcome is the result of one check.
-type outcome struct {
-	findings []diagnosis.Finding
-	through  bool   // the API server's call came through
-	blind    bool   // no canary can be sent, now or later
-	unknown  string // why the canary proves nothing
-	service  bool   // the API server calls through a Service that has endpoints
 }
 
 // watcher remembers which findings it has logged.
@@ -92,31 +76,29 @@ type saying struct {
 	object, message string
 }
 
-// watch calls look until all is well. soFar receives the findings of a slow look.
-func watch(
-	ctx context.Context, log logr.Logger, repairs bool, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome,
-) {
+// watch calls look with a new diagnostic until all is well.
+func watch(ctx context.Context, c Config, log logr.Logger, look func(context.Context, *diagnostic)) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
-		o := look(ctx, func(findings []diagnosis.Finding) {
-			w.say(findings, func(f diagnosis.Finding) bool { return propagates(f.Code, true, repairs) }, false)
-		})
+		d := newDiagnostic(c)
+		d.slow = func() { w.say(d, sorted(slices.Clone(d.findings)), false) }
+		look(ctx, d)
 		if ctx.Err() != nil {
 			return
 		}
-		w.say(o.findings, func(f diagnosis.Finding) bool { return propagates(f.Code, o.service, repairs) }, true)
+		w.say(d, d.report(), true)
 		switch {
-		case hasProblem(o.findings):
-		case o.through:
+		case hasProblem(d.findings):
+		case d.through:
 			w.well()
 			return
-		case o.blind:
-			w.unknown(o)
+		case d.blind:
+			w.unknown(d)
 			return
 		}
 		next, again := nextLook(time.Since(w.began))
 		if !again {
-			w.giveUp(o)
+			w.giveUp(d)
 			return
 		}
 		if wait.Sleep(ctx, time.Until(w.began.Add(next))) != nil {
@@ -142,18 +124,18 @@ func passed(elapsed time.Duration) (n int) {
 	return n
 }
 
-// say logs the problems and warnings that are new or due again. With complete set, findings are all findings of one
+// say logs the problems and warnings that are new or due again. With complete set, the report holds all findings of one
 // check. A finding that was logged before and is not among them is then forgotten, so that it is logged again when it
 // returns.
-func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Finding) bool, complete bool) {
+func (w *watcher) say(d *diagnostic, r diagnosis.Report, complete bool) {
 	passed, stands := passed(time.Since(w.began)), map[saying]int{}
-	for _, f := range findings {
+	for _, f := range r.Findings {
 		if f.Severity == diagnosis.Note || f.Code == diagnosis.CheckSkipped {
 			continue
 		}
 		key := saying{f.Code, f.Object, f.Message}
 		last, before := w.said[key]
-		passing := f.Severity == diagnosis.Problem && mayPass(f)
+		passing := f.Severity == diagnosis.Problem && d.propagates(f.Code)
 		switch {
 		case passing && passed == 0:
 			continue
@@ -183,14 +165,14 @@ func (w *watcher) well() {
 	w.log.Info("the API server calls this program")
 }
 
-func (w *watcher) unknown(o outcome) {
-	reason := cmp.Or(o.unknown, "the canary did not get as far as this program")
+func (w *watcher) unknown(d *diagnostic) {
+	reason := cmp.Or(d.inconclusive, "the canary did not get as far as this program")
 	w.log.Info("it is not known whether the API server calls this program", "reason", reason)
 }
 
-func (w *watcher) giveUp(o outcome) {
-	if !hasProblem(o.findings) {
-		w.unknown(o)
+func (w *watcher) giveUp(d *diagnostic) {
+	if !hasProblem(d.findings) {
+		w.unknown(d)
 		return
 	}
 	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last check",
