@@ -28,6 +28,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -89,11 +90,17 @@ type Config struct {
 
 func (c Config) serviceMode() bool { return c.Options.Target.Service != "" }
 
-// listenPort returns the port that this process listens on, or 0 if it does not listen.
-func (c Config) listenPort() int32 {
-	_, port, _ := net.SplitHostPort(c.Listen)
-	n, _ := strconv.ParseUint(port, 10, 16)
-	return int32(n)
+// own returns the address at which this process reaches itself, and its port. Both are zero if it does not listen.
+func (c Config) own() (address string, port int32) {
+	host, text, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return "", 0
+	}
+	if serving.EveryAddress(host) {
+		host = "localhost"
+	}
+	n, _ := strconv.ParseUint(text, 10, 16)
+	return net.JoinHostPort(host, text), int32(n)
 }
 
 // service returns the Service in the form that messages use.

@@ -213,7 +213,8 @@ func (d *diagnostic) whoAnswers() string {
 func (d *diagnostic) openPort() int32 {
 	port := d.Options.Target.Port
 	if d.serviceMode() {
-		return cmp.Or(d.backend.podPort, d.listenPort(), port)
+		_, own := d.own()
+		return cmp.Or(d.backend.podPort, own, port)
 	}
 	return port
 }

@@ -69,7 +69,7 @@ func (d *diagnostic) orphaned(ctx context.Context, h hook) bool {
 
 // lacks reports whether the server of this process has nothing on the path.
 func (d *diagnostic) lacks(ctx context.Context, path string) bool {
-	own, _ := d.ownAddress() // that this process listens on
+	own, _ := d.own()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+own+path, http.NoBody)
 	if err != nil {
 		return false

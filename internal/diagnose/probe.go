@@ -14,35 +14,19 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
 // checkListener connects to the port that this process itself listens on.
 func (d *diagnostic) checkListener(ctx context.Context) {
-	if d.Listen == "" {
+	own, _ := d.own()
+	if own == "" {
 		return
 	}
-	own, err := d.ownAddress()
-	if err == nil {
-		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, nil) // any server is accepted
-	}
-	if err != nil {
+	if err := d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, nil); err != nil { // any server is accepted
 		d.add(problem(diagnosis.NothingListens, d.Listen,
 			fmt.Sprintf("this process does not answer on %s, where it should listen", d.Listen),
 			"find out from its log why the webhook server ended, and restart it", err.Error()))
 	}
-}
-
-// ownAddress returns the address at which this process reaches itself.
-func (d *diagnostic) ownAddress() (string, error) {
-	host, port, err := net.SplitHostPort(d.Listen)
-	if err != nil {
-		return "", err
-	}
-	if serving.EveryAddress(host) {
-		host = "localhost"
-	}
-	return net.JoinHostPort(host, port), nil
 }
 
 // canProbe reports whether this process knows the address that the API server calls.
@@ -93,10 +77,8 @@ func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Conf
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	if deadline, ok := ctx.Deadline(); ok && then != nil {
-		err = connection.SetDeadline(deadline)
-	}
-	if err != nil || then == nil {
+	deadline, _ := ctx.Deadline()
+	if err := connection.SetDeadline(deadline); err != nil || then == nil {
 		return err
 	}
 	return then(connection)
@@ -141,7 +123,7 @@ func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard st
 	if d.canProbe() {
 		addresses = append(addresses, d.targetAddress())
 	}
-	if own, err := d.ownAddress(); err == nil && d.Listen != "" {
+	if own, _ := d.own(); own != "" {
 		addresses = append(addresses, own)
 	}
 	for _, a := range addresses {

@@ -286,8 +286,8 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 	var all *corev1.NamespaceList
 	for _, e := range d.Entries {
 		h, live := d.live[e.Path]
-		if !live || d.waits || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
-			continue
+		if !live || d.waits || e.Name == CanaryName || webhookconf.Selects(h.NamespaceSelector, d.labels) {
+			continue // without a namespace in Options, that is a selector that only excludes some
 		}
 		if all == nil {
 			list, err := read[corev1.NamespaceList](ctx, d, diagnosis.Right{Resource: "namespaces", Verb: "list"})
@@ -303,22 +303,6 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				"label the namespaces of the objects, or change Settings.Namespaces"))
 		}
 	}
-}
-
-// narrow reports whether a namespaceSelector does more than exclude namespaces. The name of the namespace one does not
-// count, because checkNamespaces has read it already.
-func narrow(s *metav1.LabelSelector, one string) bool {
-	if s == nil {
-		return false
-	}
-	for key, value := range s.MatchLabels {
-		if key != corev1.LabelMetadataName || value != one {
-			return true
-		}
-	}
-	return slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return r.Operator != metav1.LabelSelectorOpNotIn && r.Operator != metav1.LabelSelectorOpDoesNotExist
-	})
 }
 
 // VersionInfo is one live version of this program. A version is a set of steps: replicas with equal steps are of one

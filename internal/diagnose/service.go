@@ -102,8 +102,8 @@ func (d *diagnostic) judgeService() {
 // judgePorts compares the port that calls arrive at with the port that this process listens on, once calls are known
 // not to arrive. Before that, an address translation between the two ports does not matter.
 func (d *diagnostic) judgePorts() {
-	listening, target := d.listenPort(), d.Options.Target
-	arrives := target.Port
+	_, listening := d.own()
+	target, arrives := d.Options.Target, d.Options.Target.Port
 	if d.serviceMode() && !d.backend.external() {
 		arrives = d.backend.podPort
 	}
