@@ -87,18 +87,9 @@ func watch(ctx context.Context, c Config, log logr.Logger, look func(context.Con
 			return
 		}
 		w.say(d, d.report(), true)
-		switch {
-		case hasProblem(d.findings):
-		case d.through:
-			w.well()
-			return
-		case d.blind:
-			w.unknown(d)
-			return
-		}
 		next, again := nextLook(time.Since(w.began))
-		if !again {
-			w.giveUp(d)
+		if !again || !hasProblem(d.findings) && (d.through || d.blind) {
+			w.end(d)
 			return
 		}
 		if wait.Sleep(ctx, time.Until(w.began.Add(next))) != nil {
@@ -143,9 +134,12 @@ func (w *watcher) say(d *diagnostic, r diagnosis.Report, complete bool) {
 			stands[key] = last
 			continue
 		case passing:
-			logFinding(w.log, passed == len(milestones), f, "not called yet: "+f.Message+"; checking again")
-		default:
-			logFinding(w.log, f.Severity == diagnosis.Problem, f, f.Message)
+			f.Message = "not called yet: " + f.Message + "; checking again"
+		}
+		if passing && passed < len(milestones) {
+			w.log.Info(f.Message, f.KeysAndValues()...)
+		} else {
+			diagnosis.Report{Findings: []diagnosis.Finding{f}}.Log(w.log)
 		}
 		stands[key] = passed
 		w.wrong = w.wrong || hasProblem([]diagnosis.Finding{f})
@@ -157,33 +151,19 @@ func (w *watcher) say(d *diagnostic, r diagnosis.Report, complete bool) {
 	w.said = stands
 }
 
-func (w *watcher) well() {
-	if w.wrong {
-		w.log.Info("the API server calls this program now", "after", time.Since(w.began).Round(time.Second).String())
-		return
+// end logs the outcome of the watch.
+func (w *watcher) end(d *diagnostic) {
+	after := time.Since(w.began).Round(time.Second).String()
+	switch {
+	case hasProblem(d.findings):
+		w.log.Error(nil, "the path from the API server to this program is still broken; this was the last check",
+			"after", after, "remedy", "repair the problems that were logged before, and call Diagnose")
+	case !d.through:
+		w.log.Info("it is not known whether the API server calls this program",
+			"reason", cmp.Or(d.inconclusive, "the canary did not get as far as this program"))
+	case w.wrong:
+		w.log.Info("the API server calls this program now", "after", after)
+	default:
+		w.log.Info("the API server calls this program")
 	}
-	w.log.Info("the API server calls this program")
-}
-
-func (w *watcher) unknown(d *diagnostic) {
-	reason := cmp.Or(d.inconclusive, "the canary did not get as far as this program")
-	w.log.Info("it is not known whether the API server calls this program", "reason", reason)
-}
-
-func (w *watcher) giveUp(d *diagnostic) {
-	if !hasProblem(d.findings) {
-		w.unknown(d)
-		return
-	}
-	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last check",
-		"after", time.Since(w.began).Round(time.Second).String(), "remedy",
-		"repair the problems that were logged before, and call Diagnose")
-}
-
-func logFinding(log logr.Logger, isError bool, f diagnosis.Finding, message string) {
-	if f.Message = message; isError || f.Severity == diagnosis.Warning {
-		diagnosis.Report{Findings: []diagnosis.Finding{f}}.Log(log)
-		return
-	}
-	log.Info(message, f.KeysAndValues()...)
 }
