@@ -5,8 +5,8 @@ package diagnose
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -63,6 +63,12 @@ func classify(reason string) diagnosis.Code {
 	return diagnosis.Unexplained
 }
 
+// The forms of an API server's error about a webhook: it could not be called, or it denied the request.
+var (
+	failedCall = regexp.MustCompile(`(?s)failed calling webhook "(.*?)": (.*)`)
+	denial     = regexp.MustCompile(`(?s)admission webhook "(.*?)" denied the request(?:: )?(.*)`)
+)
+
 // failure is an API server's error about a webhook.
 type failure struct {
 	webhook string
@@ -72,18 +78,11 @@ type failure struct {
 
 // parseFailure extracts the webhook and the reason from an API server's error.
 func parseFailure(text string) (failure, bool) {
-	for _, form := range []struct {
-		before string
-		after  string
-		denied bool
-	}{
-		{`failed calling webhook "`, `": `, false},
-		{`admission webhook "`, `" denied the request`, true},
-	} {
-		_, rest, _ := strings.Cut(text, form.before) // nothing, without the form
-		if name, reason, found := strings.Cut(rest, form.after); found {
-			return failure{webhook: name, denied: form.denied, reason: strings.TrimPrefix(reason, ": ")}, true
-		}
+	if found := failedCall.FindStringSubmatch(text); found != nil {
+		return failure{webhook: found[1], reason: found[2]}, true
+	}
+	if found := denial.FindStringSubmatch(text); found != nil {
+		return failure{webhook: found[1], denied: true, reason: found[2]}, true
 	}
 	return failure{}, false
 }
@@ -140,7 +139,7 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not "+
 				"trust", at, d.caller), d.whoAnswers()
 		}
-		remedy = remedyFor(code, d.serverName(), d.register())
+		remedy = d.whyUntrusted(code)
 		if code == diagnosis.NameMismatch {
 			remedy = "if this program answers there, " + remedy + "; otherwise " + d.whoAnswers()
 		}
@@ -180,17 +179,17 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 	return fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "read the evidence"
 }
 
-// remedyFor returns the remedy for an untrusted certificate.
-func remedyFor(code diagnosis.Code, host, remedy string) string {
+// whyUntrusted returns the remedy for an untrusted certificate.
+func (d *diagnostic) whyUntrusted(code diagnosis.Code) string {
 	switch code {
 	case diagnosis.NameMismatch:
 		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and "+
-			"WebhookNamespace, or the issuer of ManagerOptions.Certificates", host)
+			"WebhookNamespace, or the issuer of ManagerOptions.Certificates", d.serverName())
 	case diagnosis.Expired:
 		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not " +
 			"renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
 	}
-	return remedy
+	return d.register()
 }
 
 // byMode returns the remedy for a Service, whose name it inserts, or for an address.
@@ -237,8 +236,4 @@ func (d *diagnostic) whyTimedOut(ctx context.Context) string {
 		return fmt.Sprintf("find out why this process gets no answer either (%v), or %s", err, d.howToReach())
 	}
 	return "this process gets an answer, so " + d.howToReach()
-}
-
-func readable(bundle []byte) bool {
-	return x509.NewCertPool().AppendCertsFromPEM(bundle)
 }

@@ -57,7 +57,7 @@ func (d *diagnostic) orphans(all []hook, whole bool) diagnosis.Finding {
 // handler can answer. Elsewhere the server may have other handlers, of a controller-runtime manager that shares it, so
 // it is asked.
 func (d *diagnostic) orphaned(ctx context.Context, h hook) bool {
-	at, path := h.target()
+	at, path := webhookconf.TargetOf(h.ClientConfig)
 	if at.String() != d.Options.Target.String() || d.isOurs(h) {
 		return false
 	}
@@ -97,7 +97,7 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 		if d.isOurs(h) || h.ignores() || h.ClientConfig.Service == nil || !same && !d.forOwnPods(h) {
 			continue
 		}
-		address, _ := h.target()
+		address, _ := webhookconf.TargetOf(h.ClientConfig)
 		why, known := seen[address]
 		if !known {
 			why = d.dead(ctx, address)

@@ -56,7 +56,7 @@ func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []rights.
 	for _, o := range follow {
 		p.asked = append(p.asked, rightsOn(o)...)
 	}
-	lists := Config{}.listing()
+	lists := list.Of(Config{}.bothKinds(), func(c configuration) diagnosis.Right { return c.right("list", "") })
 	p.denied, _ = Check(ctx, p.reviews, slices.Concat(p.asked, lists))
 	denied := func(r diagnosis.Right) bool { return slices.Contains(p.denied, r) }
 	p.ListsAll = ctx.Err() == nil && !slices.ContainsFunc(lists, denied)
@@ -254,10 +254,9 @@ func WhoAmI(
 
 // SubjectOf returns the subject of a binding for a user name.
 func SubjectOf(user string) rbacv1.Subject {
-	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		if namespace, name, ok := strings.Cut(account, ":"); ok {
-			return ServiceAccount(namespace, name)
-		}
+	account, _ := strings.CutPrefix(user, "system:serviceaccount:")
+	if namespace, name, ok := strings.Cut(account, ":"); ok && account != user {
+		return ServiceAccount(namespace, name)
 	}
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}
 }

@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // checkListener connects to the port that this process itself listens on.
@@ -49,23 +51,13 @@ func (d *diagnostic) targetAddress() string {
 // probe follows the API server's path from this process, as far as possible: the same address, the same server name,
 // and the registered caBundle.
 func (d *diagnostic) probe(ctx context.Context, then func(net.Conn) error) error {
-	config := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}
-	if bundle := d.bundle(); bundle != nil {
-		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM(bundle)
-		config.InsecureSkipVerify = false
+	config, roots := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}, x509.NewCertPool()
+	if slices.ContainsFunc(d.Entries, func(e webhookconf.Entry) bool {
+		return roots.AppendCertsFromPEM(d.live[e.Path].ClientConfig.CABundle) // the first one that is readable
+	}) {
+		config.RootCAs, config.InsecureSkipVerify = roots, false
 	}
 	return d.shake(ctx, d.targetAddress(), config, then)
-}
-
-// bundle returns the first registered caBundle that is readable.
-func (d *diagnostic) bundle() []byte {
-	for _, e := range d.Entries {
-		if h, ok := d.live[e.Path]; ok && readable(h.ClientConfig.CABundle) {
-			return h.ClientConfig.CABundle
-		}
-	}
-	return nil
 }
 
 // shake connects, completes the TLS handshake, and then calls the function, if there is one, within the timeout.
@@ -158,7 +150,6 @@ func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard st
 
 // callFromHere checks the path from this process if the canary is inconclusive.
 func (d *diagnostic) callFromHere(ctx context.Context) {
-	at := d.Options.Target.String()
 	if !d.canProbe() {
 		return
 	}
@@ -167,6 +158,7 @@ func (d *diagnostic) callFromHere(ctx context.Context) {
 		d.add(d.brokenPath(ctx, classify(err.Error()), err.Error()))
 		return
 	}
+	at := d.Options.Target.String()
 	d.add(note(diagnosis.ReachedFromHere, at,
 		fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s",
 			at, d.inconclusive),

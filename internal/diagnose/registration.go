@@ -6,6 +6,7 @@ package diagnose
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,22 +56,12 @@ func (h hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// target returns the address that the API server calls for the entry, and the path.
-func (h hook) target() (at webhookconf.Target, path string) {
-	return webhookconf.TargetOf(h.ClientConfig)
-}
-
 // bothKinds returns this program's configurations.
 func (c Config) bothKinds() (all []configuration) {
 	for _, k := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
 		all = append(all, configuration{k, k.ConfigurationName(c.Options.Fingerprint)})
 	}
 	return all
-}
-
-// listing returns the rights to list every configuration of the cluster.
-func (c Config) listing() []diagnosis.Right {
-	return list.Of(c.bothKinds(), func(k configuration) diagnosis.Right { return k.right("list", "") })
 }
 
 // kinds returns the configurations in which an entry should be registered.
@@ -177,7 +168,7 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 	if d.waits {
 		entries = nil
 		for _, h := range found {
-			if _, path := h.target(); strings.HasSuffix(h.Name, d.Options.WebhookName("")) {
+			if _, path := webhookconf.TargetOf(h.ClientConfig); strings.HasSuffix(h.Name, d.Options.WebhookName("")) {
 				d.live[path] = h
 				d.compareTarget(h, path)
 				d.checkBundle(h)
@@ -212,7 +203,7 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 }
 
 func (d *diagnostic) compareTarget(live hook, expectedPath string) {
-	is, path := live.target()
+	is, path := webhookconf.TargetOf(live.ClientConfig)
 	should := d.Options.Target
 	if is.String() == should.String() && path == expectedPath || d.waits && is.Program() == should.Program() {
 		return // the port of a Service may change with the version
@@ -248,7 +239,7 @@ func (d *diagnostic) checkBundle(h hook) {
 	case len(bytes.TrimSpace(bundle)) == 0:
 		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server "+
 			"trusts only public CAs", h)
-	case !readable(bundle):
+	case !x509.NewCertPool().AppendCertsFromPEM(bundle):
 		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable "+
 			"certificate, so the API server cannot call", h)
 	case d.Verify == nil:
@@ -260,7 +251,7 @@ func (d *diagnostic) checkBundle(h hook) {
 		}
 		f.Code, f.Evidence = classify(err.Error()), err.Error()
 		f.Message = fmt.Sprintf("the serving certificate of this process does not verify against the caBundle of %s", h)
-		f.Remedy = remedyFor(f.Code, d.serverName(), f.Remedy)
+		f.Remedy = d.whyUntrusted(f.Code)
 	}
 	d.untrusted = true
 	d.add(f)
