@@ -216,6 +216,9 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 	if p.reads != nil {
 		c.Reads = p.reads.Interruptions
 	}
+	if all := p.resolved.Load().conversions; len(all) > 0 {
+		c.Stored = all[0].Stored
+	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {
 			state := p.controller.State()

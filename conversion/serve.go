@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/convert/stored"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
@@ -27,7 +28,7 @@ func define(crd string, kind *convert.Kind) seam.Conversion {
 		Resources: func(given []resources.Resource, scheme *runtime.Scheme) []resources.Resource {
 			return resourcesOf(crd, kind, given, scheme)
 		},
-		NewKeys: newKeys, RoundTrip: kind.RoundTrip,
+		NewKeys: newKeys, RoundTrip: kind.RoundTrip, Stored: stored.Check,
 		Answer: func(s seam.Serving) seam.Answer {
 			served := *kind
 			served.Elsewhere, served.Observer = s.Elsewhere, observer{s.Counts, s.Log}

@@ -5,7 +5,6 @@ package diagnose
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,16 +13,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// incomplete is the annotation of an object that has lost values in a conversion, as package conversion writes it.
-const incomplete = "conversion.eirinix.cloudfoundry.org/incomplete"
-
-// definition holds the fields of a CustomResourceDefinition that matter here.
-type definition struct {
+// Definition holds the fields of a CustomResourceDefinition that a diagnosis looks at.
+type Definition struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
 		Conversion webhookconf.ConversionSpec `json:"conversion"`
@@ -43,61 +40,37 @@ func (d *diagnostic) checkDefinitions(ctx context.Context) {
 	for _, e := range d.conversions {
 		crd := configuration{webhookconf.CRD, e.Converts}
 		object := crd.String()
-		found, err := read[definition](ctx, d, crd.right("get", e.Converts))
+		found, err := read[Definition](ctx, d, crd.right("get", e.Converts))
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
 				"create it, or correct conversion.Of.CRD"))
 		case err == nil:
 			d.checkConversion(crd, found, e)
-			d.checkVersionsOf(object, found, e)
 			d.checkInjectors(object, found.Metadata.Annotations)
-			if d.Others {
-				d.checkIncomplete(ctx, object, found, e)
-			}
+			d.checkStored(ctx, found, e)
 		}
 	}
 }
 
-// checkIncomplete counts the objects that have lost values in conversions, among the first 10,000.
-func (d *diagnostic) checkIncomplete(ctx context.Context, object string, found definition, e webhookconf.Entry) {
-	plural, group, _ := strings.Cut(e.Converts, ".")
-	version := ""
-	for _, v := range found.Spec.Versions {
-		if v.Served && (v.Storage || version == "") {
-			version = v.Name
-		}
-	}
+// checkStored checks the versions of the definition and, if others are looked at, the objects that are stored.
+func (d *diagnostic) checkStored(ctx context.Context, found Definition, e webhookconf.Entry) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	var names []string
-	page := metav1.PartialObjectMetadataList{}
-	for n := 0; n == 0 || page.Continue != "" && n < 20; n++ {
-		body, err := d.Clients.Discovery().RESTClient().Get().AbsPath("/apis", group, version, plural).
-			Param("limit", "500").Param("continue", page.Continue).
-			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").DoRaw(ctx)
-		if page = (metav1.PartialObjectMetadataList{}); err == nil {
-			err = json.Unmarshal(body, &page)
-		}
-		if err != nil && !apierrors.IsNotFound(err) { // it is not served yet
-			d.noteMissingRight(err, diagnosis.Right{Group: group, Resource: plural, Verb: "list"})
-		}
-		for i := range page.Items {
-			if o := &page.Items[i]; o.Annotations[incomplete] != "" {
-				names = append(names, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"))
-			}
-		}
+	var objects rest.Interface
+	if d.Others {
+		objects = d.Clients.Discovery().RESTClient()
 	}
-	if len(names) > 0 {
-		d.add(warning(diagnosis.Incomplete, object,
-			fmt.Sprintf("%s%d objects of %s have lost values that their annotations could not hold, such as %s",
-				map[bool]string{true: "at least "}[page.Continue != ""], len(names), object, strings.Join(names[:min(len(names), 3)], ", ")),
-			"their annotation "+incomplete+" names the places in each version: write these again from a backup, in that version, and remove the annotation"))
+	findings, err := d.Stored(ctx, found, e.StepNames(), objects)
+	d.findings = append(d.findings, findings...)
+	if err != nil {
+		plural, group, _ := strings.Cut(e.Converts, ".")
+		d.noteMissingRight(err, diagnosis.Right{Group: group, Resource: plural, Verb: "list"})
 	}
 }
 
 // checkConversion compares the registered conversion webhook with this program.
-func (d *diagnostic) checkConversion(crd configuration, found definition, e webhookconf.Entry) {
+func (d *diagnostic) checkConversion(crd configuration, found Definition, e webhookconf.Entry) {
 	annotations, registered := found.Metadata.Annotations, found.Spec.Conversion
 	switch {
 	case d.ownedElsewhere(crd, annotations,
@@ -122,43 +95,6 @@ func (d *diagnostic) checkConversion(crd configuration, found definition, e webh
 	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
 		d.add(problem(diagnosis.UnknownAuthority, crd.String(),
 			fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live), d.register()))
-	}
-}
-
-// checkVersionsOf compares the versions of the definition with those of the Conversion.
-func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookconf.Entry) {
-	var storage string
-	var lacking []string
-	needs := func(version string) {
-		step := webhookconf.VersionStep(version, e.Converts).Key()
-		if !slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Key() == step }) && !slices.Contains(lacking, version) {
-			lacking = append(lacking, version)
-		}
-	}
-	for _, v := range found.Spec.Versions {
-		if v.Storage {
-			storage = v.Name
-		}
-		if v.Served || v.Storage {
-			needs(v.Name)
-		}
-	}
-	var older []string
-	for _, v := range found.Status.StoredVersions {
-		needs(v)
-		if v != storage {
-			older = append(older, v)
-		}
-	}
-	if len(lacking) > 0 {
-		d.add(problem(diagnosis.NotConverted, object,
-			fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
-			"add a spoke for each to conversion.Of.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions"))
-	}
-	if len(older) > 0 {
-		d.add(note(diagnosis.StillStored, object,
-			fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", object, strings.Join(older, ", "), storage),
-			fmt.Sprintf("before you remove a version or this webhook, store all objects in %s, and remove the others from status.storedVersions", storage)))
 	}
 }
 

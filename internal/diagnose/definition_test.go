@@ -15,6 +15,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/convert/stored"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -34,7 +35,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 			Name: crd, Path: "/convert/" + crd, Converts: crd,
 			Steps: []webhookconf.Step{webhookconf.VersionStep("v1", crd), webhookconf.VersionStep("v1beta1", crd)},
 		}}
-		d.Canary = diagnose.Canary{}
+		d.Canary, d.Stored = diagnose.Canary{}, stored.Check
 	})
 	patch := func(ctx context.Context, text string, subresource ...string) {
 		GinkgoHelper()

@@ -59,6 +59,10 @@ type Config struct {
 	// Registers means that this process writes the configurations, and so repairs them by itself.
 	Registers bool
 
+	// Stored checks the versions of a definition that Entries convert to the given ones, by their steps' names. It also checks
+	// the objects that are stored, unless objects is nil: err is then that of their list. Only conversions need it.
+	Stored func(ctx context.Context, d Definition, converts []string, objects rest.Interface) (all []diagnosis.Finding, err error)
+
 	// Versions returns the live versions that this process knows, in the order in which they came. nil skips the check. It
 	// must not block. While another version than this one is registered, entries are not compared with Entries.
 	Versions func() []VersionInfo

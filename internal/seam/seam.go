@@ -22,7 +22,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
@@ -121,6 +123,9 @@ type Conversion struct {
 
 	// Answer returns the function that answers ConversionReviews.
 	Answer func(Serving) Answer
+
+	// Stored is for a diagnosis.
+	Stored func(context.Context, diagnose.Definition, []string, rest.Interface) ([]diagnosis.Finding, error)
 
 	// RoundTrip converts an object to another version and back. lost are JSON pointers to what that changes. noRoom reports
 	// that the annotations of the object do not hold all of it.
