@@ -94,11 +94,8 @@ func modeOf(word string) (chain.Mode, error) {
 	return 0, fmt.Errorf("%q is no mode; give %s", word, names)
 }
 
-// needsLabels reports whether a selector is about more than the name of the namespace.
+// needsLabels reports whether a selector, which is not nil, is about more than the name of the namespace.
 func (l line) needsLabels() bool {
-	if l.selector == nil {
-		return false
-	}
 	requirements, _ := l.selector.Requirements()
 	return slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() != corev1.LabelMetadataName })
 }
