@@ -40,19 +40,16 @@ const (
 )
 
 // Canary is a ConfigMap that the API server is asked to create in a dry run, only for the call that it makes on the
-// way. It has an entry of its own, on the same server, with the same caBundle and the same address as all other
-// entries.
+// way. Its entry has the same caBundle and address as all other entries.
 //
-// The answer is a warning with the random name of the ConfigMap. The warning proves that the call came through, even if
-// the ConfigMap is rejected afterwards.
+// The answer is a warning with the random name of the ConfigMap. It proves that the call came through, even if the
+// ConfigMap is rejected afterwards.
 //
-// The entry's failurePolicy is Fail. Only the API server knows why it cannot call: a firewall between the control plane
-// and the nodes, for example, cannot be observed from anywhere else. It reports the reason only with Fail.
-//
-// That does no harm, because no other object matches. The entry requires the label with the fingerprint, this program's
-// own namespace, a creation, and a dry run. The dry run leaves nothing behind either way. An API server that is too old
-// for the condition still checks the label. If the entry in the cluster has been changed to Ignore, Run still works,
-// and looks for the reason from this process.
+// The entry's failurePolicy is Fail, because the API server then reports why it cannot call, and only it knows: a firewall
+// between the control plane and the nodes, for example, cannot be observed from anywhere else. That does no harm, because
+// no other object matches. The entry requires the label with the fingerprint, this program's own namespace, a creation,
+// and a dry run. An API server that is too old for the condition still checks the label. If the entry in the cluster has
+// been changed to Ignore, Run still works, and looks for the reason from this process.
 type Canary struct {
 	Fingerprint string
 	Namespace   string // the program's own namespace, in which the ConfigMap would be created; empty means no canary

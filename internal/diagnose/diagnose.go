@@ -59,8 +59,8 @@ type Config struct {
 	// Registers means that this process writes the configurations, and so repairs them by itself.
 	Registers bool
 
-	// Stored checks the versions of a definition that Entries convert to the given ones, by their steps' names. It also checks
-	// the objects that are stored, unless objects is nil: err is then that of their list. Only conversions need it.
+	// Stored checks the versions of a definition. converts holds the names of those that this program converts. Unless objects
+	// is nil, it also lists the objects that are stored, and err is that of the list. Entries with conversions require it.
 	Stored func(ctx context.Context, d Definition, converts []string, objects rest.Interface) (all []diagnosis.Finding, err error)
 
 	// Versions returns the live versions that this process knows, in the order in which they came. nil skips the check. It
@@ -147,6 +147,11 @@ func newDiagnostic(c Config) *diagnostic {
 	c.Timeout, c.Settle = cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Settle, 5*time.Second)
 	d := &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server", slow: func() {}}
 	d.Entries, d.conversions = webhookconf.SplitConversions(c.Entries)
+	if c.Versions != nil {
+		// The registration of another version can end before the configurations are read. They hold this version's then.
+		d.versions = c.Versions()
+		d.waits = slices.ContainsFunc(d.versions, func(v VersionInfo) bool { return v.Registered && !v.Ours })
+	}
 	return d
 }
 
@@ -232,7 +237,6 @@ func (d *diagnostic) look(ctx context.Context) bool {
 		return false
 	}
 	d.checkListener(ctx)
-	d.askVersions()
 	d.checkRegistration(ctx)
 	d.checkDefinitions(ctx)
 	d.checkNamespaces(ctx)
@@ -312,13 +316,7 @@ func get[T any](ctx context.Context, d *diagnostic, r diagnosis.Right, selectors
 	if r.Group != "" {
 		root = "/apis/" + r.Group
 	}
-	request := d.Clients.Discovery().RESTClient().Get().AbsPath(root, "v1").Resource(r.Resource)
-	if r.Namespace != "" {
-		request.Namespace(r.Namespace)
-	}
-	if r.Name != "" {
-		request.Name(r.Name)
-	}
+	request := d.Clients.Discovery().RESTClient().Get().AbsPath(root, "v1").Namespace(r.Namespace).Resource(r.Resource).Suffix(r.Name)
 	for _, s := range selectors {
 		request.Param("labelSelector", s)
 	}

@@ -70,7 +70,6 @@ func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
 // OfVersions are the findings about these versions.
 func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
 	d := newDiagnostic(Config{Versions: func() []VersionInfo { return versions }})
-	d.askVersions()
 	d.checkVersions()
 	return d.findings
 }

@@ -229,7 +229,7 @@ func (d *diagnostic) howToReach() string {
 
 // whyTimedOut distinguishes a firewall from a hanging process by connecting from this process.
 func (d *diagnostic) whyTimedOut(ctx context.Context) string {
-	if !d.canProbe() {
+	if d.targetAddress() == "" {
 		return d.howToReach()
 	}
 	if err := d.probe(ctx, awaitAnswer); err != nil {

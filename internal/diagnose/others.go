@@ -145,8 +145,9 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 		var sum int32
 		for _, h := range ignored {
 			if e.Name != CanaryName && resources.Overlap(e.Rules, h.Rules) {
-				names = append(names, fmt.Sprintf("%s (%d s)", h, h.timeout()))
-				sum += h.timeout()
+				seconds := ptr.Deref(h.TimeoutSeconds, 10) // the API's default
+				names = append(names, fmt.Sprintf("%s (%d s)", h, seconds))
+				sum += seconds
 			}
 		}
 		list := strings.Join(names, ", ")
@@ -159,11 +160,6 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 				"if their servers hang, requests fail, although each has failurePolicy Ignore", list, sum, webhookconf.RequestSeconds),
 			fmt.Sprintf("repair those that hang; lower timeoutSeconds, to %d each, only where that is long enough for their answers", max(1, webhookconf.RequestSeconds/len(names)))))
 	}
-}
-
-// timeout returns how long the API server waits for the webhook, in seconds.
-func (h hook) timeout() int32 {
-	return ptr.Deref(h.TimeoutSeconds, 10) // the API's default
 }
 
 // listed joins names in their order. It leaves out those beyond maxNamed.
@@ -239,15 +235,11 @@ var newPods = []admissionregistrationv1.RuleWithOperations{{
 	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 }}
 
-// ownNamespace returns the labels that the program's namespace is known to have.
-func (d *diagnostic) ownNamespace() labels.Set {
-	return labels.Set{corev1.LabelMetadataName: d.Canary.Namespace}
-}
-
 // forOwnPods reports whether a webhook may be called for the creation of pods in the program's namespace. The program
 // runs there only in Service mode.
 func (d *diagnostic) forOwnPods(h hook) bool {
-	return d.Canary.Namespace != "" && d.serviceMode() && resources.Overlap(h.Rules, newPods) && webhookconf.Selects(h.NamespaceSelector, d.ownNamespace())
+	return d.Canary.Namespace != "" && d.serviceMode() && resources.Overlap(h.Rules, newPods) &&
+		webhookconf.Selects(h.NamespaceSelector, labels.Set{corev1.LabelMetadataName: d.Canary.Namespace})
 }
 
 // checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
@@ -279,8 +271,8 @@ func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 
 // wants reports whether the program registers the entry for its own pods.
 func (d *diagnostic) wants(e webhookconf.Entry, pods labels.Set) bool {
-	w := d.Options.Webhook(e)
-	return webhookconf.Selects(w.NamespaceSelector, d.ownNamespace()) && webhookconf.Selects(w.ObjectSelector, pods)
+	h := hook{MutatingWebhook: d.Options.Webhook(e)}
+	return d.forOwnPods(h) && webhookconf.Selects(h.ObjectSelector, pods)
 }
 
 func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy string) diagnosis.Finding {

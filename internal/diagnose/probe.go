@@ -31,19 +31,17 @@ func (d *diagnostic) checkListener(ctx context.Context) {
 	}
 }
 
-// canProbe reports whether this process knows the address that the API server calls.
-func (d *diagnostic) canProbe() bool {
-	return !d.serviceMode() || d.backend.found && !d.backend.headless()
-}
-
-// targetAddress returns the address that the API server calls. It requires canProbe.
+// targetAddress returns the address that the API server calls. It is empty if this process does not know it.
 func (d *diagnostic) targetAddress() string {
-	host := d.Options.Target.Host
+	host, service := d.Options.Target.Host, d.backend.service.Spec
 	switch {
+	case !d.serviceMode():
+	case !d.backend.found || d.backend.headless():
+		return ""
 	case d.backend.external():
-		host = d.backend.service.Spec.ExternalName
-	case d.serviceMode():
-		host = d.backend.service.Spec.ClusterIP
+		host = service.ExternalName
+	default:
+		host = service.ClusterIP
 	}
 	return net.JoinHostPort(host, strconv.Itoa(int(d.Options.Target.Port)))
 }
@@ -104,21 +102,15 @@ func isAlert(err error) bool {
 const alertWithin = time.Second
 
 // refusesCallers reports whether a connection broke because the server requires a client certificate, or another one.
-// The evidence of the broken connection does not always show that. Since TLS 1.3 a server verifies the certificate only
-// after the client has finished the handshake. The client's first write can therefore fail before it has read the
-// alert.
-//
-// So this process completes a handshake without a certificate and writes nothing: the connection can then only end with
-// the alert. heard is that alert.
+// The evidence does not always show that: since TLS 1.3 a server verifies the certificate only after the client has
+// finished the handshake, so that the client's first write can fail before it has read the alert. This process completes
+// a handshake without a certificate and writes nothing, so that the connection can only end with the alert, heard.
 func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard string) {
-	var addresses []string
-	if d.canProbe() {
-		addresses = append(addresses, d.targetAddress())
-	}
-	if own, _ := d.own(); own != "" {
-		addresses = append(addresses, own)
-	}
-	for _, a := range addresses {
+	own, _ := d.own()
+	for _, a := range []string{d.targetAddress(), own} {
+		if a == "" {
+			continue
+		}
 		asked := false // the server has sent a CertificateRequest
 		err := d.shake(ctx, a, &tls.Config{
 			ServerName:         d.serverName(),
@@ -150,7 +142,7 @@ func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard st
 
 // callFromHere checks the path from this process if the canary is inconclusive.
 func (d *diagnostic) callFromHere(ctx context.Context) {
-	if !d.canProbe() {
+	if d.targetAddress() == "" {
 		return
 	}
 	if err := d.probe(ctx, nil); err != nil {
