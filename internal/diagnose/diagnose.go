@@ -22,6 +22,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
@@ -105,11 +106,6 @@ func (c Config) own() (address string, port int32) {
 	}
 	n, _ := strconv.ParseUint(text, 10, 16)
 	return net.JoinHostPort(host, text), int32(n)
-}
-
-// service returns the Service in the form that messages use.
-func (c Config) service() string {
-	return "Service " + c.Options.Target.Namespace + "/" + c.Options.Target.Service
 }
 
 // serverName returns the host that the serving certificate must be valid for.
@@ -286,14 +282,12 @@ func problem(code diagnosis.Code, object, message, remedy string, evidence ...st
 	}
 }
 
-// warning is problem for a warning.
 func warning(code diagnosis.Code, object, message, remedy string, evidence ...string) diagnosis.Finding {
 	f := problem(code, object, message, remedy, evidence...)
 	f.Severity = diagnosis.Warning
 	return f
 }
 
-// note is problem for a note.
 func note(code diagnosis.Code, object, message, remedy string) diagnosis.Finding {
 	f := problem(code, object, message, remedy)
 	f.Severity = diagnosis.Note
@@ -366,18 +360,17 @@ func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
 		d.add(problem(diagnosis.TooOld, "API server",
 			fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call "+
 				"them for more objects", info.GitVersion),
-			fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor)))
+			fmt.Sprintf("upgrade the cluster to v%s or later", oldest)))
 	}
 	return true
 }
 
-// wantsMinor is the first minor version whose stable API includes matchConditions.
-const wantsMinor = 30
+// oldest is the first version whose stable API includes matchConditions.
+var oldest = utilversion.MustParseGeneric("1.30")
 
 func old(info version.Info) bool {
-	major, majorErr := strconv.Atoi(info.Major)
-	minor, minorErr := strconv.Atoi(strings.TrimRight(info.Minor, "+"))
-	return majorErr == nil && minorErr == nil && (major < 1 || major == 1 && minor < wantsMinor)
+	v, err := utilversion.ParseGeneric(info.Major + "." + info.Minor)
+	return err == nil && v.LessThan(oldest)
 }
 
 // checkPath makes the API server call, and looks for the reason if the call does not come through.

@@ -195,7 +195,7 @@ func (d *diagnostic) whyUntrusted(code diagnosis.Code) string {
 // byMode returns the remedy for a Service, whose name it inserts, or for an address.
 func (d *diagnostic) byMode(service, address string) string {
 	if d.serviceMode() {
-		return fmt.Sprintf(service, d.service())
+		return fmt.Sprintf(service, d.Options.Target.Program())
 	}
 	return address
 }

@@ -296,10 +296,10 @@ func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Find
 // perhapsUnmarked returns the finding for a webhook that spares pods with the program's label, where the Service does not
 // select by that label.
 func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
-	label := webhookconf.FingerprintLabel + "=" + d.Options.Fingerprint
-	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as manifests.Of does", label, d.service()))
+	label, service := webhookconf.FingerprintLabel+"="+d.Options.Fingerprint, d.Options.Target.Program()
+	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as manifests.Of does", label, service))
 	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
-		"no replica can start once all are down", h, label, d.service())
+		"no replica can start once all are down", h, label, service)
 	return f
 }
 

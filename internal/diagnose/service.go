@@ -118,28 +118,32 @@ func (d *diagnostic) judgePorts() {
 		fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to "+
 			"the right port", listening, arrives))
 	if d.serviceMode() && !d.backend.external() {
-		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or "+
-			"ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)
+		f.Object = target.Program()
+		f.Remedy = fmt.Sprintf("set the targetPort of %s to %d, or ManagerOptions.ListenAddress to port %d", f.Object, listening, arrives)
 	}
 	d.add(f)
 }
 
+// serviceProblem returns a problem with the Service, whose name begins the message.
+func (d *diagnostic) serviceProblem(code diagnosis.Code, message, remedy, evidence string) diagnosis.Finding {
+	service := d.Options.Target.Program()
+	return problem(code, service, service+message, remedy, evidence)
+}
+
 func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
-	return problem(diagnosis.ServiceMissing, d.service(), d.service()+", which the API server calls, does not exist",
+	return d.serviceProblem(diagnosis.ServiceMissing, ", which the API server calls, does not exist",
 		"create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program",
 		evidence)
 }
 
 func (d *diagnostic) serviceUnusable(evidence string) diagnosis.Finding {
-	return problem(diagnosis.ServiceUnusable, d.service(),
-		fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
+	return d.serviceProblem(diagnosis.ServiceUnusable, " is of a kind that the API server does not call",
 		"set its type to ClusterIP, with a cluster IP", evidence)
 }
 
 func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 	port := d.Options.Target.Port
-	f := problem(diagnosis.PortMismatch, d.service(),
-		fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
+	f := d.serviceProblem(diagnosis.PortMismatch, fmt.Sprintf(" does not have the registered port %d", port),
 		fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port), evidence)
 	if d.backend.found {
 		has := list.Of(d.backend.service.Spec.Ports, func(p corev1.ServicePort) string { return fmt.Sprint(p.Port) })
@@ -149,7 +153,7 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 }
 
 func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
-	f := problem(diagnosis.NoReadyEndpoints, d.service(), d.service()+" has no ready endpoint",
+	f := d.serviceProblem(diagnosis.NoReadyEndpoints, " has no ready endpoint",
 		"find out why the pods behind it are not ready, and whether its selector matches them", evidence)
 	if !d.backend.found {
 		return f

@@ -37,7 +37,7 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 //
 // Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
-	c.Settle = min(cmp.Or(c.Settle, watchSettle), watchSettle)
+	c.Settle = watchSettle
 	watch(ctx, c, log, func(ctx context.Context, d *diagnostic) {
 		if d.look(ctx); !d.blind && d.Sends != nil {
 			d.Sends()
