@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/rights"
+	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
 var _ = Describe("The manifests of a program that audits", func() {
@@ -137,4 +139,22 @@ var _ = Describe("The manifests of a program that audits", func() {
 			daily(withoutReports, func(o *input) { o.Deployment.AuditSchedule = "" }), validatePods()),
 		Entry("an audit without steps", "there is no extension to ask", daily(), &watcher{}),
 	)
+})
+
+var _ = It("The rights of an audit of steps that look at other objects are those of the steps, and the lists", func() {
+	p := program{Deployment: seam.Deployment{Namespace: "cf", Rights: rights.Rights{Reads: []rights.Read{
+		{Resource: "secrets", Namespace: "vault", Name: "one"},
+		{Resource: "secrets", Namespace: "vault"},
+		{Resource: "configmaps", Namespace: "cf", Name: "settings"},
+		{Group: "networking.k8s.io", Resource: "ingresses"},
+	}}}, auditLists: map[string]map[string][]string{"": {"": {"pods"}}}}
+	granted := map[string]string{}
+	for _, g := range p.auditGrants() {
+		granted[g.Namespace] = rulesText(g.Rules)
+	}
+	Expect(granted).To(Equal(map[string]string{
+		"cf":    "configmaps/settings get,list,watch",
+		"vault": "secrets get,list,watch",
+		"":      "namespaces get,list; pods list; ingresses get,list,watch",
+	}))
 })

@@ -63,9 +63,9 @@ func Of(m *eirinix.ExtensionManager, options Options) ([]client.Object, error) {
 		if !d.Serves {
 			errs = append(errs, errors.New("eirinix: manifests.Options.AuditSchedule is set, but there is no extension to ask; leave it out"))
 		}
-		p.Rights.Lists, err = auditLists(d)
+		p.auditLists, err = auditLists(d)
 		if errs = append(errs, err); p.writesReports() {
-			p.Rights.Reports = policyreport.Resources()
+			p.reports = policyreport.Resources()
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

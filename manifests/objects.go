@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -38,6 +39,9 @@ type program struct {
 
 	fingerprint string // part of the names of cluster-scoped objects
 	ports       ports
+
+	auditLists map[string]map[string][]string // the resources that an audit lists, by namespace and group; an empty namespace means all
+	reports    []schema.GroupVersionResource  // that an audit writes
 }
 
 // ports are the ports that the program listens on, 0 for none.
@@ -171,10 +175,37 @@ func (c component) rights() []client.Object {
 		account.ObjectMeta = describe(account.ObjectMeta, "The program's reconcilers need rights of their own: bind them to this ServiceAccount.")
 	}
 	objects, subject := []client.Object{account}, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: p.Namespace}
-	for _, g := range p.Rights.Grants(c.half, p.Namespace) {
+	grants := p.Rights.Grants(c.half, p.Namespace)
+	if c.half == rights.Auditing {
+		grants = p.auditGrants()
+	}
+	for _, g := range grants {
 		objects = append(objects, rights.Bind(c.meta(c.role, g.Namespace), subject, g.Rules)...)
 	}
 	return objects
+}
+
+// auditGrants returns exactly the rights that an audit needs.
+func (p *program) auditGrants() []rights.Grant {
+	all := rights.Set{}
+	for namespace, lists := range p.auditLists {
+		for group, resources := range lists {
+			all.Add(namespace, group, strings.Join(resources, ","), nil, "list")
+		}
+	}
+	p.Rights.AddReads(all)
+	if p.Rights.Modes != "" {
+		all.Add(p.Namespace, "", "configmaps", []string{p.Rights.Modes}, "get")
+	}
+	if len(p.Rights.CRDs) > 0 {
+		all.Add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, p.Rights.CRDs, "get")
+	}
+	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
+	all.Add("", "", "namespaces", nil, "get", "list")
+	for _, reports := range p.reports {
+		all.Add("", reports.Group, reports.Resource, nil, "list", "create", "patch", "delete")
+	}
+	return all.List(p.Namespace)
 }
 
 const (

@@ -10,7 +10,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -59,10 +58,6 @@ type Rights struct {
 	Reads          []Read               // the objects that steps look at
 	Reviews        bool                 // creates TokenReviews and SubjectAccessReviews for readers of the metrics
 	ClientCA       types.NamespacedName // the ConfigMap with the CAs of clients; zero for none
-
-	// Lists holds the resources that an audit lists, by namespace and group. An empty namespace means all.
-	Lists   map[string]map[string][]string
-	Reports []schema.GroupVersionResource // of the reports that it writes
 }
 
 // Read holds objects that steps look at. An empty namespace means all, and an empty name all names.
@@ -84,11 +79,11 @@ type Grant struct {
 	Rules     []rbacv1.PolicyRule
 }
 
-// grants holds each right once.
-type grants map[diagnosis.Right]bool
+// Set holds each right once.
+type Set map[diagnosis.Right]bool
 
-// add adds the rights on one resource, or on several that are separated by commas. Without names they are on all objects.
-func (all grants) add(namespace, group, resources string, names []string, verbs ...string) {
+// Add adds the rights on one resource, or on several that are separated by commas. Without names they are on all objects.
+func (all Set) Add(namespace, group, resources string, names []string, verbs ...string) {
 	if len(names) == 0 {
 		names = []string{""}
 	}
@@ -101,9 +96,9 @@ func (all grants) add(namespace, group, resources string, names []string, verbs 
 	}
 }
 
-// list returns each namespace once, the given one first and the cluster last. The rules and their order depend on the
+// List returns each namespace once, the given one first and the cluster last. The rules and their order depend on the
 // rights alone. A rule about namespaces comes first, because docs/gitops.md names its place.
-func (all grants) list(first string) (list []Grant) {
+func (all Set) List(first string) (list []Grant) {
 	order := func(r diagnosis.Right) []string {
 		yes := strconv.FormatBool
 		return []string{yes(r.Namespace != first), yes(r.Namespace == ""), r.Namespace, yes(r.Resource != "namespaces"), r.Group, r.Resource, r.Name, r.Verb}
@@ -146,122 +141,97 @@ func joined(rules []rbacv1.PolicyRule, field func(*rbacv1.PolicyRule) *[]string)
 	return all
 }
 
-// Grants returns exactly the rights that a half needs. Each namespace appears once, the program's own first and the
+// Grants returns exactly the rights that a half needs, except those of an audit, which package manifests adds. Each namespace appears once, the program's own first and the
 // cluster last.
 func (r Rights) Grants(half Half, own string) []Grant {
-	all, follow := grants{}, []string{"get", "list", "watch"}
-	switch half {
-	case Auditing:
-		r.audits(all, own)
-		return all.list(own)
-	case Registering:
+	all, follow := Set{}, []string{"get", "list", "watch"}
+	if half == Registering {
 		follow = follow[:1:1] // it reads once
 	}
 	share := func(group, resource, name string, makes bool) { // what replicas share, which the serving half never writes
 		if name == "" {
 			return
 		}
-		all.add(own, group, resource, []string{name}, follow...)
+		all.Add(own, group, resource, []string{name}, follow...)
 		if half != Serving {
-			all.add(own, group, resource, []string{name}, "update")
+			all.Add(own, group, resource, []string{name}, "update")
 		}
 		if half != Serving && makes {
-			all.add(own, group, resource, nil, "create") // RBAC cannot restrict create to a name
+			all.Add(own, group, resource, nil, "create") // RBAC cannot restrict create to a name
 		}
 	}
 	share("", "secrets", r.Secret, r.MakesSecret)
 	share("coordination.k8s.io", "leases", r.Versions, true)
 	if r.Keys != "" {
-		all.add(own, "", "secrets", []string{r.Keys}, "get")
+		all.Add(own, "", "secrets", []string{r.Keys}, "get")
 	}
 	if r.Keys != "" && half != Serving {
-		all.add(own, "", "secrets", nil, "create")
+		all.Add(own, "", "secrets", nil, "create")
 	}
 	if r.Modes != "" {
-		all.add(own, "", "configmaps", []string{r.Modes}, follow...)
+		all.Add(own, "", "configmaps", []string{r.Modes}, follow...)
 	}
 	if half != Serving {
 		r.registers(all, half, own, follow)
 	}
 	if half == Registering {
 		if r.Source.Secret != "" {
-			all.add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "get")
+			all.Add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "get")
 		}
-		return all.list(own)
+		return all.List(own)
 	}
 	if r.Source.Secret != "" {
-		all.add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "list", "watch")
+		all.Add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "list", "watch")
 	}
 	if r.ClientCA.Name != "" {
-		all.add(r.ClientCA.Namespace, "", "configmaps", []string{r.ClientCA.Name}, follow...)
+		all.Add(r.ClientCA.Namespace, "", "configmaps", []string{r.ClientCA.Name}, follow...)
 	}
 	if r.Watches {
-		all.add(r.WatchNamespace, "", "pods", nil, "list", "watch")
+		all.Add(r.WatchNamespace, "", "pods", nil, "list", "watch")
 	}
-	r.reads(all)
+	r.AddReads(all)
 	if r.Modes != "" {
-		all.add("", "", "namespaces", nil, follow...) // an entry can select namespaces by their labels
+		all.Add("", "", "namespaces", nil, follow...) // an entry can select namespaces by their labels
 	}
 	if r.Source.Requests {
-		all.add("", "certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch") // under generated names
+		all.Add("", "certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch") // under generated names
 	}
 	if r.Reviews {
-		all.add("", "authentication.k8s.io", "tokenreviews", nil, "create")
-		all.add("", "authorization.k8s.io", "subjectaccessreviews", nil, "create")
+		all.Add("", "authentication.k8s.io", "tokenreviews", nil, "create")
+		all.Add("", "authorization.k8s.io", "subjectaccessreviews", nil, "create")
 	}
-	return all.list(own)
+	return all.List(own)
 }
 
 // registers adds the rights of a half that registers, to those on what it shares.
-func (r Rights) registers(all grants, half Half, own string, follow []string) {
+func (r Rights) registers(all Set, half Half, own string, follow []string) {
 	if len(all) > 0 {
-		all.add(own, "events.k8s.io", "events", nil, "create", "patch") // a recurring Event is patched
+		all.Add(own, "events.k8s.io", "events", nil, "create", "patch") // a recurring Event is patched
 	}
 	for _, c := range r.Configurations {
-		all.add("", "admissionregistration.k8s.io", c.Resource, nil, "create")
-		all.add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, append(follow, "update")...)
+		all.Add("", "admissionregistration.k8s.io", c.Resource, nil, "create")
+		all.Add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, append(follow, "update")...)
 		if half == Whole {
 			// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
-			all.add(own, "", "configmaps", nil, "create")
+			all.Add(own, "", "configmaps", nil, "create")
 		}
 		if half == Whole && r.Unregisters {
-			all.add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, "delete")
+			all.Add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, "delete")
 		}
 	}
 	if len(r.CRDs) > 0 {
-		all.add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, append(follow, "patch")...)
+		all.Add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, append(follow, "patch")...)
 	}
 	if len(r.Configurations)+len(r.CRDs) > 0 {
 		// The namespace owns the configurations, so that they are deleted with it.
-		all.add("", "", "namespaces", []string{own}, "get")
+		all.Add("", "", "namespaces", []string{own}, "get")
 	}
 }
 
-// reads adds the rights on the objects that steps look at.
-func (r Rights) reads(all grants) {
+// AddReads adds the rights on the objects that steps look at.
+func (r Rights) AddReads(all Set) {
 	for _, read := range r.Reads {
-		all.add(read.Namespace, read.Group, read.Resource, []string{read.Name}, "get", "list", "watch")
-	}
-}
-
-// audits adds the rights of an audit.
-func (r Rights) audits(all grants, own string) {
-	for namespace, lists := range r.Lists {
-		for group, resources := range lists {
-			all.add(namespace, group, strings.Join(resources, ","), nil, "list")
-		}
-	}
-	r.reads(all)
-	if r.Modes != "" {
-		all.add(own, "", "configmaps", []string{r.Modes}, "get")
-	}
-	if len(r.CRDs) > 0 {
-		all.add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, "get")
-	}
-	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
-	all.add("", "", "namespaces", nil, "get", "list")
-	for _, reports := range r.Reports {
-		all.add("", reports.Group, reports.Resource, nil, "list", "create", "patch", "delete")
+		all.Add(read.Namespace, read.Group, read.Resource, []string{read.Name}, "get", "list", "watch")
 	}
 }
 

@@ -127,13 +127,6 @@ var _ = DescribeTable("The rights of",
 		": get,list,watch ingresses.networking.k8s.io",
 	),
 	Entry("its registering half, which looks at nothing", rights.Rights{Reads: lookedAt}, rights.Registering),
-	Entry("its audit", rights.Rights{Reads: lookedAt, Lists: map[string]map[string][]string{"": {"": {"pods"}}}}, rights.Auditing,
-		"cf: get,list,watch configmaps settings",
-		"vault: get,list,watch secrets",
-		": get,list namespaces",
-		": list pods",
-		": get,list,watch ingresses.networking.k8s.io",
-	),
 	Entry("a program of several resources, whose rights on them are the same", rights.Rights{
 		Modes: "modes",
 		Reads: []rights.Read{
