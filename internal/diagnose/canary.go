@@ -221,8 +221,7 @@ func (d *diagnostic) notCalled() {
 	}
 	d.add(problem(diagnosis.NotCalled, h.String(),
 		fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
-		"check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and "+
-			"ValidatingAdmissionWebhook enabled"))
+		"check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled"))
 }
 
 // excludedBy names the selector of the entry that excludes the canary. It is empty if none does. Of the namespace's

@@ -358,8 +358,7 @@ func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
 	}
 	if old(info) {
 		d.add(problem(diagnosis.TooOld, "API server",
-			fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call "+
-				"them for more objects", info.GitVersion),
+			fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call them for more objects", info.GitVersion),
 			fmt.Sprintf("upgrade the cluster to v%s or later", oldest)))
 	}
 	return true

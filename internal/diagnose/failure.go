@@ -136,8 +136,7 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 			d.register()
 	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
 		if code != diagnosis.Expired && d.Verify != nil && d.looked && !d.untrusted {
-			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not "+
-				"trust", at, d.caller), d.whoAnswers()
+			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers()
 		}
 		remedy = d.whyUntrusted(code)
 		if code == diagnosis.NameMismatch {
@@ -148,22 +147,19 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 		return fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers()
 	case diagnosis.CallerRefused:
 		return fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
-			"set ManagerOptions.ClientCA and its Names to those of the certificate that the API server shows (its " +
-				"--admission-control-config-file)"
+			"set ManagerOptions.ClientCA and its Names to those of the certificate that the API server shows (its --admission-control-config-file)"
 	case diagnosis.NoTunnel:
 		return fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at),
 			"check the tunnel's agents (konnectivity-agent) on the nodes"
 	case diagnosis.NoSuchHost:
 		return fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.byMode(
 			"set the externalName of %s to a name that the control plane resolves",
-			"set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not "+
-				"know the names of the cluster's own DNS")
+			"set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS")
 	case diagnosis.NoRoute:
 		return fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach()
 	case diagnosis.ConnectionRefused:
 		remedy = d.byMode("check that the pods behind %s run and listen on its targetPort",
-			"check that this program runs, and set ManagerOptions.Host and Port to the address at which the API "+
-				"server reaches it")
+			"check that this program runs, and set ManagerOptions.Host and Port to the address at which the API server reaches it")
 		if d.Listen != "" {
 			remedy += " (this process listens on " + d.Listen + ")"
 		}
@@ -183,11 +179,9 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 func (d *diagnostic) whyUntrusted(code diagnosis.Code) string {
 	switch code {
 	case diagnosis.NameMismatch:
-		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and "+
-			"WebhookNamespace, or the issuer of ManagerOptions.Certificates", d.serverName())
+		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and WebhookNamespace, or the issuer of ManagerOptions.Certificates", d.serverName())
 	case diagnosis.Expired:
-		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not " +
-			"renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
+		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
 	}
 	return d.register()
 }
@@ -201,10 +195,8 @@ func (d *diagnostic) byMode(service, address string) string {
 }
 
 func (d *diagnostic) whoAnswers() string {
-	return d.byMode("check that the selector of %s matches the pods of this program alone, and that its targetPort "+
-		"is their webhook port",
-		"find the process that listens there, and set ManagerOptions.Host and Port to the address at which the API "+
-			"server reaches this program")
+	return d.byMode("check that the selector of %s matches the pods of this program alone, and that its targetPort is their webhook port",
+		"find the process that listens there, and set ManagerOptions.Host and Port to the address at which the API server reaches this program")
 }
 
 // openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
@@ -223,8 +215,7 @@ func (d *diagnostic) howToReach() string {
 	if d.serviceMode() {
 		where = "the nodes"
 	}
-	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and "+
-		"NetworkPolicies", d.openPort(), where)
+	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and NetworkPolicies", d.openPort(), where)
 }
 
 // whyTimedOut distinguishes a firewall from a hanging process by connecting from this process.

@@ -188,8 +188,7 @@ func (d *diagnostic) compare(k configuration, found []hook) {
 			d.compareEntry(live, e)
 		case e.Name == CanaryName:
 			d.add(warning(diagnosis.NotRegistered, "webhook "+name,
-				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
-					"process", k, name),
+				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this process", k, name),
 				d.register()))
 		default:
 			missing = append(missing, name)
@@ -238,11 +237,9 @@ func (d *diagnostic) checkBundle(h hook) {
 	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.configuration.String(), Remedy: d.register()}
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
-		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server "+
-			"trusts only public CAs", h)
+		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server trusts only public CAs", h)
 	case !x509.NewCertPool().AppendCertsFromPEM(bundle):
-		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable "+
-			"certificate, so the API server cannot call", h)
+		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable certificate, so the API server cannot call", h)
 	case d.Verify == nil:
 		return
 	default:
@@ -265,8 +262,7 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.Excluded, "Namespace "+name,
-				fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API "+
-					"server never calls", name),
+				fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server never calls", name),
 				"create it, or correct ManagerOptions.Namespace"))
 			return
 		case err != nil:

@@ -115,8 +115,7 @@ func (d *diagnostic) judgePorts() {
 	}
 	f := problem(diagnosis.PortMismatch, target.String(),
 		fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
-		fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to "+
-			"the right port", listening, arrives))
+		fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to the right port", listening, arrives))
 	if d.serviceMode() && !d.backend.external() {
 		f.Object = target.Program()
 		f.Remedy = fmt.Sprintf("set the targetPort of %s to %d, or ManagerOptions.ListenAddress to port %d", f.Object, listening, arrives)
@@ -166,8 +165,7 @@ func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 		f.Remedy = "set its selector to the labels of this program's pods"
 	case d.backend.all == 0:
 		f.Message += fmt.Sprintf(": its selector %s matches no pod", text)
-		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s "+
-			"--show-labels)", namespace)
+		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
 	default:
 		f.Message += fmt.Sprintf(" (not ready: %d)", d.backend.all)
 		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
