@@ -173,7 +173,7 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 		d.add(note(diagnosis.Reached, target, message, ""))
 	case came.err == nil:
 		d.notCalled()
-	case !isAnswer(came.err):
+	case !errors.As(came.err, new(apierrors.APIStatus)): // it is not the API server's
 		d.inconclusive = "the API server did not answer the canary"
 		d.add(warning(diagnosis.CheckSkipped, "canary", d.inconclusive, "try again", came.err.Error()))
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
@@ -194,34 +194,25 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 	}
 }
 
-// isAnswer reports whether the API server sent the error as its answer.
-func isAnswer(err error) bool {
-	var status apierrors.APIStatus // not an error type itself, so AsType does not accept it
-	return errors.As(err, &status)
-}
-
 // notCalled reports a canary that was admitted without a call.
 func (d *diagnostic) notCalled() {
 	h, live := d.liveCanary()
+	selector := d.Canary.excludedBy(h)
 	switch {
 	case !d.looked: // it may not be registered at all, so nothing follows
 		d.inconclusive = "webhook configurations may not be read, and the canary was admitted without a call"
-		return
-	case !live:
-		return // which has been reported
+	case !live: // which has been reported
 	case h.ignores():
 		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not report them", h.Name)
-		return
-	}
-	if selector := d.Canary.excludedBy(h); selector != "" {
+	case selector != "":
 		d.add(warning(diagnosis.Excluded, h.String(),
 			fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it", selector, h),
 			d.register()))
-		return
+	default:
+		d.add(problem(diagnosis.NotCalled, h.String(),
+			fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
+			"check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled"))
 	}
-	d.add(problem(diagnosis.NotCalled, h.String(),
-		fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
-		"check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled"))
 }
 
 // excludedBy names the selector of the entry that excludes the canary. It is empty if none does. Of the namespace's
