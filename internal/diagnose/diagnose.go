@@ -375,8 +375,12 @@ func old(info version.Info) bool {
 // checkPath makes the API server call, and looks for the reason if the call does not come through.
 func (d *diagnostic) checkPath(ctx context.Context) {
 	var came call
-	d.inconclusive = d.noCanary()
-	if d.inconclusive == "" {
+	switch _, live := d.liveCanary(); {
+	case d.Canary.Namespace == "":
+		d.inconclusive, d.blind = "no canary was requested", true
+	case d.looked && !live:
+		d.inconclusive = "the canary is not registered"
+	default:
 		came = d.awaitCanary(ctx)
 		d.through = came.through
 	}
@@ -394,18 +398,6 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 		d.callFromHere(ctx)
 	}
 	d.judgePorts()
-}
-
-// noCanary returns the reason why no canary is sent. It is empty if one is sent.
-func (d *diagnostic) noCanary() string {
-	if d.Canary.Namespace == "" {
-		d.blind = true
-		return "no canary was requested"
-	}
-	if _, live := d.liveCanary(); d.looked && !live {
-		return "the canary is not registered"
-	}
-	return ""
 }
 
 // hasProblem reports whether a finding may keep calls from this program.

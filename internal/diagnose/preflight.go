@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -75,7 +74,7 @@ func (p *Preflight) Log(
 	if len(p.missing) == 0 {
 		return
 	}
-	me := WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)
+	me := WhoAmI(ctx, clients, fallback)
 	name := role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(me.Name)
 	var roles []client.Object
 	for _, g := range p.wanted { // the ClusterRole comes last
@@ -242,10 +241,8 @@ func isDenied(ctx context.Context, reviews reviewer, r diagnosis.Right) bool {
 
 // WhoAmI asks the API server for the caller's identity, and returns it as the subject of a binding. If the API server
 // does not answer, it returns the fallback instead of an error.
-func WhoAmI(
-	ctx context.Context, reviews authenticationv1client.SelfSubjectReviewInterface, fallback rbacv1.Subject,
-) rbacv1.Subject {
-	review, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+func WhoAmI(ctx context.Context, clients cluster.Clients, fallback rbacv1.Subject) rbacv1.Subject {
+	review, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username == "" {
 		return fallback
 	}

@@ -77,7 +77,7 @@ var _ = Describe("A pre-flight", func() {
 
 		It("finds all that is missing, and the manifest mends it", func(ctx SpecContext) {
 			Expect(missing(ctx)).To(Equal(needed))
-			me := diagnose.WhoAmI(ctx, clientsFor(config).AuthenticationV1().SelfSubjectReviews(), diagnose.ServiceAccount("", "unknown"))
+			me := diagnose.WhoAmI(ctx, clientsFor(config), diagnose.ServiceAccount("", "unknown"))
 			Expect(me).To(Equal(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}))
 			apply(ctx, must(diagnose.Manifest(namespace, me, needed)))
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())
@@ -146,7 +146,7 @@ var _ = Describe("A pre-flight", func() {
 		It("takes the fallback for the subject", func(ctx SpecContext) {
 			refuse("selfsubjectreviews", func(clienttesting.Action) bool { return true })
 			fallback := diagnose.ServiceAccount("cf", "logger")
-			Expect(diagnose.WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)).To(Equal(fallback))
+			Expect(diagnose.WhoAmI(ctx, clients, fallback)).To(Equal(fallback))
 		})
 
 		It("asks a few at a time", func(ctx SpecContext) {
