@@ -393,7 +393,7 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 	if d.through {
 		return
 	}
-	d.judgeService()
+	d.judgeService(ctx)
 	if d.inconclusive != "" && !hasProblem(d.findings) {
 		d.callFromHere(ctx)
 	}

@@ -113,15 +113,8 @@ func (d *diagnostic) brokenPath(ctx context.Context, code diagnosis.Code, reason
 			}
 		}
 	}
-	switch code {
-	case diagnosis.ServiceMissing:
-		return d.serviceMissing(reason)
-	case diagnosis.NoReadyEndpoints:
-		return d.noReadyEndpoints(reason)
-	case diagnosis.ServiceUnusable:
-		return d.serviceUnusable(reason)
-	case diagnosis.PortMismatch:
-		return d.noSuchServicePort(reason)
+	if message, remedy := d.describeService(code); message != "" {
+		return problem(code, d.Options.Target.Program(), message, remedy, reason)
 	}
 	message, remedy := d.describe(ctx, code)
 	return problem(code, d.Options.Target.String(), message, remedy, reason)

@@ -58,11 +58,10 @@ func (h hook) ignores() bool {
 }
 
 // bothKinds returns this program's configurations.
-func (c Config) bothKinds() (all []configuration) {
-	for _, k := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
-		all = append(all, configuration{k, k.ConfigurationName(c.Options.Fingerprint)})
-	}
-	return all
+func (c Config) bothKinds() []configuration {
+	return list.Of([]webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating}, func(k webhookconf.Kind) configuration {
+		return configuration{k, k.ConfigurationName(c.Options.Fingerprint)}
+	})
 }
 
 // kinds returns the configurations in which an entry should be registered.

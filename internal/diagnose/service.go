@@ -79,23 +79,24 @@ func (b backend) external() bool { return b.service.Spec.Type == corev1.ServiceT
 func (b backend) headless() bool { return b.service.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // judgeService reports faults of the Service.
-func (d *diagnostic) judgeService() {
+func (d *diagnostic) judgeService(ctx context.Context) {
+	fault := func(code diagnosis.Code) diagnosis.Finding { return d.brokenPath(ctx, code, "") }
 	b := d.backend
 	switch {
 	case b.missing:
-		d.add(d.serviceMissing(""))
+		d.add(fault(diagnosis.ServiceMissing))
 		return
 	case !b.found || b.external():
 		return
 	case b.headless():
-		f := d.serviceUnusable("")
+		f := fault(diagnosis.ServiceUnusable)
 		f.Severity = diagnosis.Warning // an API server that resolves endpoints itself can call it
 		d.add(f)
 	}
 	if !b.hasPort {
-		d.add(d.noSuchServicePort(""))
+		d.add(fault(diagnosis.PortMismatch))
 	} else if b.ready == 0 && b.known {
-		d.add(d.noReadyEndpoints(""))
+		d.add(fault(diagnosis.NoReadyEndpoints))
 	}
 }
 
@@ -123,52 +124,43 @@ func (d *diagnostic) judgePorts() {
 	d.add(f)
 }
 
-// serviceProblem returns a problem with the Service, whose name begins the message.
-func (d *diagnostic) serviceProblem(code diagnosis.Code, message, remedy, evidence string) diagnosis.Finding {
+// describeService returns the message and the remedy for a fault of the Service. They are empty for any other fault.
+func (d *diagnostic) describeService(code diagnosis.Code) (message, remedy string) {
 	service := d.Options.Target.Program()
-	return problem(code, service, service+message, remedy, evidence)
-}
-
-func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
-	return d.serviceProblem(diagnosis.ServiceMissing, ", which the API server calls, does not exist",
-		"create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program",
-		evidence)
-}
-
-func (d *diagnostic) serviceUnusable(evidence string) diagnosis.Finding {
-	return d.serviceProblem(diagnosis.ServiceUnusable, " is of a kind that the API server does not call",
-		"set its type to ClusterIP, with a cluster IP", evidence)
-}
-
-func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
-	port := d.Options.Target.Port
-	f := d.serviceProblem(diagnosis.PortMismatch, fmt.Sprintf(" does not have the registered port %d", port),
-		fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port), evidence)
-	if d.backend.found {
-		has := list.Of(d.backend.service.Spec.Ports, func(p corev1.ServicePort) string { return fmt.Sprint(p.Port) })
-		f.Remedy += " (" + strings.Join(has, ", ") + ")"
+	switch code {
+	case diagnosis.ServiceMissing:
+		return service + ", which the API server calls, does not exist",
+			"create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program"
+	case diagnosis.ServiceUnusable:
+		return service + " is of a kind that the API server does not call", "set its type to ClusterIP, with a cluster IP"
+	case diagnosis.PortMismatch:
+		port := d.Options.Target.Port
+		remedy = fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port)
+		if d.backend.found {
+			has := list.Of(d.backend.service.Spec.Ports, func(p corev1.ServicePort) string { return fmt.Sprint(p.Port) })
+			remedy += " (" + strings.Join(has, ", ") + ")"
+		}
+		return fmt.Sprintf("%s does not have the registered port %d", service, port), remedy
+	case diagnosis.NoReadyEndpoints:
+		reason, remedy := d.whyNotReady()
+		return service + " has no ready endpoint" + reason, remedy
 	}
-	return f
+	return "", ""
 }
 
-func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
-	f := d.serviceProblem(diagnosis.NoReadyEndpoints, " has no ready endpoint",
-		"find out why the pods behind it are not ready, and whether its selector matches them", evidence)
-	if !d.backend.found {
-		return f
-	}
+// whyNotReady returns the reason why the Service has no ready endpoint, if it is known, and the remedy.
+func (d *diagnostic) whyNotReady() (reason, remedy string) {
 	selector, namespace := d.backend.service.Spec.Selector, d.Options.Target.Namespace
 	text := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})
 	switch {
+	case !d.backend.found:
+		return "", "find out why the pods behind it are not ready, and whether its selector matches them"
 	case len(selector) == 0:
-		f.Message += ", and no selector that could match pods"
-		f.Remedy = "set its selector to the labels of this program's pods"
+		return ", and no selector that could match pods", "set its selector to the labels of this program's pods"
 	case d.backend.all == 0:
-		f.Message += fmt.Sprintf(": its selector %s matches no pod", text)
-		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
-	default:
-		f.Message += fmt.Sprintf(" (not ready: %d)", d.backend.all)
-		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
+		return fmt.Sprintf(": its selector %s matches no pod", text),
+			fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
 	}
-	return f
+	return fmt.Sprintf(" (not ready: %d)", d.backend.all),
+		fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
 }
