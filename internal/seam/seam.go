@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -179,8 +179,14 @@ type World struct {
 	Modes  *corev1.ConfigMap
 	Labels func(ctx context.Context, namespace string) (labels.Set, error)
 
-	// Objects returns the objects of the cluster that steps read; nil for none.
-	Objects func(context.Context) ([]client.Object, error)
+	// Reads returns where steps read what they declare.
+	Reads func(declared *reads.Set, scheme *runtime.Scheme) Reading
+}
+
+// Reading is where steps read.
+type Reading interface {
+	Snapshot(context.Context) *reads.Snapshot // what a call sees
+	Waiting(step string) error                // why a step cannot be served yet, or nil
 }
 
 // Offline is what a program serves and registers in a World.
