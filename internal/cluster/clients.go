@@ -13,12 +13,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -75,15 +77,11 @@ type clients struct {
 
 // NewClients returns clients that share connections and a rate limit, as those of a Clientset do.
 func NewClients(config *rest.Config) (Clients, error) {
-	shared := *config
-	if shared.UserAgent == "" {
-		shared.UserAgent = rest.DefaultKubernetesUserAgent()
-	}
-	httpClient, err := rest.HTTPClientFor(&shared)
+	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	return NewClientsWith(&shared, httpClient)
+	return NewClientsWith(config, httpClient)
 }
 
 // NewClientsWith is NewClients with an existing HTTP client.
@@ -119,6 +117,17 @@ func (c *clients) AuthorizationV1() authorizationv1client.AuthorizationV1Interfa
 
 func (c *clients) CoreV1() corev1client.CoreV1Interface       { return c.core }
 func (c *clients) EventsV1() eventsv1client.EventsV1Interface { return c.events }
+
+// NewRecorder returns a recorder of Events. An Event that repeats is counted in a series. The recorder ends with ctx.
+// It is nil if Events cannot be recorded.
+func NewRecorder(ctx context.Context, clients Clients, controller string) events.EventRecorder {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return broadcaster.NewRecorder(scheme.Scheme, controller)
+}
 
 // countKey is the key of the number of requests in a context.
 type countKey struct{}
