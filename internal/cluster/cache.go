@@ -43,11 +43,6 @@ type Cache interface {
 	Polls(object client.Object) bool
 }
 
-var (
-	_ Cache = (*Objects)(nil)
-	_ Cache = (*Direct)(nil)
-)
-
 // Direct is the Cache of a short-lived process. It stores nothing and sends a request for each Get.
 type Direct struct{ client dynamic.Interface }
 
@@ -95,7 +90,9 @@ func locate(c dynamic.Interface, object client.Object) (dynamic.ResourceInterfac
 
 // withoutManagedFields drops the managed fields, which are half of many objects.
 func withoutManagedFields(object *unstructured.Unstructured) *unstructured.Unstructured {
-	unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+	if object != nil {
+		unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+	}
 	return object
 }
 

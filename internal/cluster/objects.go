@@ -71,7 +71,6 @@ type followed struct {
 	object *unstructured.Unstructured // as the API server has sent it last, never modified; nil if it is missing
 	why    error                      // the ErrUnseen to return while the object is unknown or reading is forbidden; else nil
 	polled bool
-	denied bool          // reading is forbidden
 	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
 }
@@ -148,23 +147,21 @@ func (o *Objects) Seen(ctx context.Context) error {
 func (o *Objects) follow(ctx context.Context, f *followed) {
 	delays := wait.Backoff(firstPause, LastPause)
 	for ctx.Err() == nil {
-		access, refused := Access{Get: true, Watch: true}, ErrUnseen
+		access := Access{Get: true, Watch: true}
 		if f.Access != nil {
 			if known, err := f.Access(ctx); err == nil {
 				access = known
 			}
 		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case access.Watch:
+		if access.Watch {
 			if err := o.watch(ctx, f); ctx.Err() == nil {
 				if _, ok := f.refusals.Allow("watch", ""); ok {
 					f.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "reason", err)
 				}
 			}
-			refused = o.poll(ctx, f)
-		case access.Get:
+		}
+		refused := ErrUnseen
+		if access.Watch || access.Get {
 			refused = o.poll(ctx, f)
 		}
 		if refused == nil {
@@ -194,11 +191,14 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 		},
 		Restart: func() { now, begun = nil, false },
 		Take: func(how watch.EventType, object client.Object) {
-			if !f.is(object) {
+			tree, _ := object.(*unstructured.Unstructured) // all are
+			switch {
+			case !f.is(object):
 				return
-			}
-			if now, _ = object.(*unstructured.Unstructured); how == watch.Deleted {
+			case how == watch.Deleted:
 				now = nil
+			default:
+				now = withoutManagedFields(tree)
 			}
 			if begun {
 				o.set(f, now, nil, false)
@@ -235,7 +235,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 			return unseen(err)
 		case err != nil && !apierrors.IsNotFound(err):
 			o.failed(f, err)
-		case o.set(f, object, nil, true):
+		case o.set(f, withoutManagedFields(object), nil, true):
 			delays = wait.Backoff(firstPause, LastPause)
 		}
 		_ = wait.SleepUnless(ctx, delays(), f.again)
@@ -267,24 +267,21 @@ func (o *Objects) failed(f *followed, err error) {
 // a change, and reports whether there was one.
 func (o *Objects) set(f *followed, object *unstructured.Unstructured, refused error, polled bool) bool {
 	f.mu.Lock()
-	if object != nil && object != f.object {
-		withoutManagedFields(object)
-	}
 	if refused == nil && !polled { // a watch is allowed
 		f.refusals.Forget("watch")
 	}
-	same := (f.why == nil) == (refused == nil) && f.polled == polled && versionOf(f.object) == versionOf(object)
-	regained := f.denied && refused == nil
-	f.object, f.why, f.polled, f.denied = object, refused, polled, refused != nil
-	f.once.Do(func() { close(f.seen); same = false })
+	changed := (f.why == nil) != (refused == nil) || f.polled != polled || versionOf(f.object) != versionOf(object)
+	regained := f.why != nil && refused == nil
+	f.object, f.why, f.polled = object, refused, polled
+	f.once.Do(func() { close(f.seen); changed, regained = true, false })
 	f.mu.Unlock()
 	if regained {
 		o.Retry()
 	}
-	if !same {
+	if changed {
 		o.Wake()
 	}
-	return !same
+	return changed
 }
 
 func versionOf(object *unstructured.Unstructured) string {
