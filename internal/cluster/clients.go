@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -128,26 +127,3 @@ func NewRecorder(ctx context.Context, clients Clients, controller string) events
 	context.AfterFunc(ctx, broadcaster.Shutdown)
 	return broadcaster.NewRecorder(scheme.Scheme, controller)
 }
-
-// countKey is the key of the number of requests in a context.
-type countKey struct{}
-
-// WithCount returns a context whose requests are counted, if they pass through CountRequests.
-func WithCount(ctx context.Context, sent *atomic.Int64) context.Context {
-	return context.WithValue(ctx, countKey{}, sent)
-}
-
-// CountRequests returns a transport that counts the requests of contexts with a count.
-func CountRequests(next http.RoundTripper) http.RoundTripper { return counting{next} }
-
-type counting struct{ http.RoundTripper }
-
-func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if sent, ok := r.Context().Value(countKey{}).(*atomic.Int64); ok {
-		sent.Add(1)
-	}
-	return c.RoundTripper.RoundTrip(r)
-}
-
-// WrappedRoundTripper lets client-go find the transport below.
-func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
