@@ -204,9 +204,13 @@ func (a *API) leave(probe, answered, givenUp bool) {
 		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, maxSpread)
 	case !answered && !givenUp && !a.down:
 		a.down, a.since, a.changed, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)
-		a.next = now.Add(a.delay(now))
-	case !answered && probe:
-		a.next = now.Add(a.delay(now))
+	}
+	if a.down && (probe || !waited) {
+		delay := a.delays()
+		if now.Sub(a.since) < briefOutage {
+			delay = min(delay, wait.Jittered(briefProbe))
+		}
+		a.next = now.Add(delay)
 	}
 	if probe {
 		a.probing = false
@@ -215,15 +219,6 @@ func (a *API) leave(probe, answered, givenUp bool) {
 		close(a.changed)
 		a.changed = make(chan struct{})
 	}
-}
-
-// delay returns the time until the next probe. The caller holds mu.
-func (a *API) delay(now time.Time) time.Duration {
-	d := a.delays()
-	if now.Sub(a.since) < briefOutage {
-		return min(d, wait.Jittered(briefProbe))
-	}
-	return d
 }
 
 // observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one

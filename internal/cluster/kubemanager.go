@@ -63,13 +63,10 @@ func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 	return c.Core.Check(entry, checked)
 }
 
-// processLogger serializes calls of SetLogger, which is not safe for Managers that start at the same time.
-var processLogger sync.Mutex
+var processLogger sync.Once // SetLogger is not safe for Managers that start at the same time
 
 // SetProcessLogger sets the logger of controller-runtime's packages, unless the program has set one. It is one for the
 // whole process. Without it, those packages log a complaint with a stack trace. The first call wins.
 func SetProcessLogger(log logr.Logger) {
-	processLogger.Lock()
-	defer processLogger.Unlock()
-	logf.SetLogger(log)
+	processLogger.Do(func() { logf.SetLogger(log) })
 }
