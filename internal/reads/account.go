@@ -125,9 +125,9 @@ func (s *source) broke(err error) {
 		s.settle.Do(func() { close(s.settled) })
 	}
 	if say && !s.listed.Load() {
-		s.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
+		s.set.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
 	} else if say {
-		s.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
+		s.set.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
 	}
 	s.set.metrics.interrupted(s)
 }
@@ -152,7 +152,7 @@ func (s *source) succeeded() {
 	s.attempted()
 	s.mu.Unlock()
 	if len(said) > 0 {
-		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
+		s.set.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
 	}
 	s.set.metrics.interrupted(s)
 	if regained && s.set.Regained != nil {
@@ -166,6 +166,6 @@ func (s *source) sayStale(step string, err error) {
 	say := !s.since.IsZero() && s.says("stale")
 	s.mu.Unlock()
 	if say {
-		s.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
+		s.set.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
 	}
 }

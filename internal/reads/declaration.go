@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,11 +47,8 @@ func SelectorOf(l *metav1.LabelSelector) (labels.Selector, error) {
 
 // KindOf returns the kind of the objects that are declared by an empty one.
 func KindOf(object client.Object, scheme *runtime.Scheme) (schema.GroupVersionKind, error) {
-	switch object.(type) {
-	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
-		if kind := object.GetObjectKind().GroupVersionKind(); kind.Kind == "" || kind.Version == "" {
-			return schema.GroupVersionKind{}, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
-		}
+	if kind := object.GetObjectKind().GroupVersionKind(); formOf(object) != typed && (kind.Kind == "" || kind.Version == "") {
+		return schema.GroupVersionKind{}, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
 	}
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {

@@ -147,8 +147,16 @@ func (r *Reader) note(v *view, e *entry) {
 	}
 }
 
-// scratch holds entries while their number is not known.
-var scratch = sync.Pool{New: func() any { return new([]*entry) }}
+// hit is an entry that a List has found.
+type hit struct {
+	*entry
+	of *view
+}
+
+func (h hit) compare(other hit) int { return h.entry.compare(other.entry) }
+
+// scratch holds hits while their number is not known.
+var scratch = sync.Pool{New: func() any { return new([]hit) }}
 
 // List copies all declared objects of the list's kind into list, ordered by namespace and name. Of the options, it
 // knows the namespace, selectors of labels, indexes as fields, and the limit.
@@ -157,18 +165,18 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if err != nil {
 		return r.failed(err)
 	}
-	found, _ := scratch.Get().(*[]*entry)
+	found, _ := scratch.Get().(*[]hit)
 	defer func() {
 		clear(*found)
 		*found = (*found)[:0]
 		scratch.Put(found)
 	}()
-	var from *view
-	var origins []*view // of found; only if there is more than one
+	var searched *view
 	for _, u := range r.uses {
 		if !u.serves(list, u.list) || !u.reaches(q.namespace) {
 			continue
 		}
+		searched = u.view
 		c, err := r.state(ctx, u)
 		if err != nil {
 			return r.failed(err)
@@ -177,60 +185,39 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		if err := u.find(c, &q, found); err != nil {
 			return r.failed(err)
 		}
-		if from == nil {
-			from = u.view
-			continue
+		if before > 0 { // an object of several declarations is served by the first
+			slices.SortStableFunc(*found, hit.compare)
+			*found = slices.CompactFunc(*found, func(a, b hit) bool { return a.compare(b) == 0 })
 		}
-		if origins == nil {
-			origins = slices.Repeat([]*view{from}, before)
-		}
-		*found, origins = merge(*found, before, origins, u.view)
 	}
-	if from == nil {
+	if searched == nil {
 		return r.failed(r.undeclared(list, q.namespace, ""))
 	}
-	return r.fill(list, from, origins, *found, &q)
+	return r.fill(reflect.ValueOf(list).Elem().Field(searched.items), *found, &q)
 }
 
-// merge drops those entries from before on that an earlier declaration has too, and keeps the order.
-func merge(found []*entry, before int, origins []*view, v *view) ([]*entry, []*view) {
-	for _, e := range found[before:] {
-		if at, has := slices.BinarySearchFunc(found[:before], e, (*entry).compare); !has {
-			found, origins = slices.Insert(found[:before:before], at, e), slices.Insert(origins, at, v)
-			before++
-			found = found[:before]
-		}
-	}
-	return found[:before], origins
-}
-
-// fill decodes the entries into the list.
-func (r *Reader) fill(list client.ObjectList, v *view, origins []*view, found []*entry, q *query) error {
-	items := reflect.ValueOf(list).Elem().Field(v.items)
+// fill decodes the hits into the items of a list.
+func (r *Reader) fill(items reflect.Value, found []hit, q *query) error {
 	items.SetZero()
 	items.Grow(len(found)) // a new slice of reflect.MakeSlice takes memory of its own
 	items.SetLen(len(found))
 	used := 0
-	for i, e := range found {
+	for _, h := range found {
 		if q.limit > 0 && used == q.limit {
 			break
 		}
-		of := v
-		if origins != nil {
-			of = origins[i]
-		}
 		item := items.Index(used).Addr().Interface()
-		if err := r.decode(of, e, item); err != nil {
+		if err := r.decode(h.of, h.entry, item); err != nil {
 			return err
 		}
-		if q.needsObject() {
+		if q.labels != nil || len(q.others) > 0 {
 			o, ok := item.(client.Object)
-			if !ok || !q.matches(of, o) {
+			if !ok || !q.matches(h.of, o) {
 				items.Index(used).SetZero()
 				continue
 			}
 		}
-		r.note(of, e)
+		r.note(h.of, h.entry)
 		used++
 	}
 	items.SetLen(used)
@@ -312,7 +299,7 @@ func (c *contents) namespace(asked string) string {
 }
 
 // find adds the entries that a query asks for, in order.
-func (v *view) find(c *contents, q *query, found *[]*entry) error {
+func (v *view) find(c *contents, q *query, found *[]hit) error {
 	for _, f := range q.others {
 		if !slices.Contains(v.indexes, f.Field) {
 			return v.noIndex(f.Field)
@@ -325,7 +312,7 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 		if namespace != "" && e.namespace != namespace {
 			return false
 		}
-		*found = append(*found, e)
+		*found = append(*found, hit{e, v})
 		return true
 	}
 	if q.index == "" {
@@ -343,8 +330,6 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 func (v *view) noIndex(name string) error {
 	return fmt.Errorf("%s has no index %q; add it: Index: map[string]client.IndexerFunc{%q: func(o client.Object) []string {...}}", v.declaration, name, name)
 }
-
-func (q *query) needsObject() bool { return q.labels != nil || len(q.others) > 0 }
 
 // matches reports whether an object matches the parts of a query that no index answers.
 func (q *query) matches(v *view, o client.Object) bool {

@@ -112,7 +112,7 @@ func (s *Set) sourceOf(d Declaration, namespace string) *source {
 		}
 	}
 	src := &source{
-		origin: of, set: s, declared: d, log: s.log, settled: make(chan struct{}),
+		origin: of, set: s, declared: d, settled: make(chan struct{}),
 		wake: make(chan struct{}, 1), since: time.Now(), ended: make(chan struct{}),
 	}
 	s.sources = append(s.sources, src)

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -44,7 +43,6 @@ type source struct {
 	declared Declaration // of the first view
 	views    []*view
 	patience time.Duration // the shortest MaxStale of a use; 0 for none
-	log      logr.Logger
 
 	listed  atomic.Bool  // at least once
 	held    atomic.Int64 // objects, for the metrics
@@ -52,7 +50,7 @@ type source struct {
 	settle  sync.Once
 	wake    chan struct{} // by a call
 
-	pending [][]incoming // a list that is stored once its watch has begun; nil for none; of the goroutine of run
+	pending [][]incoming // a list that is stored once its watch has begun; nil for none; only for the goroutine of run
 
 	mu     sync.Mutex    // guards the rest, which calls ask about
 	since  time.Time     // from when on changes may be missing; zero while the watch is alive
