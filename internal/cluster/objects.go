@@ -1,8 +1,10 @@
 package cluster
 
-// This file keeps copies of a few objects. A copy is what the API server has sent last, and nothing else. It is watched
-// with a field selector that restricts the watch to the one object. Where watching is forbidden, the object is polled.
-// Where reading is forbidden, there is no copy.
+// This file reads a few objects, from copies or, in a short-lived process, from the API server. Objects are untyped, so
+// that nothing is lost that a newer API server knows.
+//
+// A copy is what the API server has sent last, and nothing else. It is watched with a field selector that restricts the
+// watch to the one object. Where watching is forbidden, the object is polled. Where reading is forbidden, there is no copy.
 
 import (
 	"context"
@@ -13,9 +15,11 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -35,6 +39,28 @@ const (
 	// remindOfPolling is the interval at which a refused watch is logged again. Polling is slower, but works.
 	remindOfPolling = 24 * time.Hour
 )
+
+// ErrUnseen reports that reading an object is forbidden, or that it has not been read yet. The reason is wrapped too,
+// if it is known.
+var ErrUnseen = errors.New("it cannot be read")
+
+// unseen returns ErrUnseen with the reason. It hides a NotFound, because a missing kind must not be taken for a missing
+// object.
+func unseen(why error) error {
+	if apierrors.IsNotFound(why) {
+		why = errors.New(why.Error())
+	}
+	return fmt.Errorf("%w: %w", ErrUnseen, why)
+}
+
+// Cache holds copies of objects, as the API server has sent them. Get fills in a typed object, or an untyped one that
+// has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Wrote tells it that this
+// process has just written an object: a copy that is polled is read again at once. Polls reports whether a copy is.
+type Cache interface {
+	Get(ctx context.Context, into client.Object) error
+	Wrote(object client.Object)
+	Polls(object client.Object) bool
+}
 
 // Access holds the permissions for an object.
 type Access struct{ Get, Watch bool }
@@ -273,7 +299,7 @@ func (o *Objects) set(f *followed, object *unstructured.Unstructured, refused er
 	changed := (f.why == nil) != (refused == nil) || f.polled != polled || versionOf(f.object) != versionOf(object)
 	regained := f.why != nil && refused == nil
 	f.object, f.why, f.polled = object, refused, polled
-	f.once.Do(func() { close(f.seen); changed, regained = true, false })
+	f.once.Do(func() { close(f.seen); changed, regained = true, false }) // before, nothing was refused
 	f.mu.Unlock()
 	if regained {
 		o.Retry()
@@ -337,4 +363,70 @@ func (o *Objects) Wrote(object client.Object) {
 	if o.Polls(object) {
 		wait.Signal(o.find(object).again)
 	}
+}
+
+// Direct is the Cache of a short-lived process. It stores nothing and sends a request for each Get.
+type Direct struct{ client dynamic.Interface }
+
+// NewDirect returns a Direct. It sends no request.
+func NewDirect(config *rest.Config) (*Direct, error) {
+	c, err := dynamic.NewForConfig(config)
+	return &Direct{client: c}, err
+}
+
+// Get implements Cache.
+func (d *Direct) Get(ctx context.Context, into client.Object) error {
+	at, _, err := locate(d.client, into)
+	if err != nil {
+		return err
+	}
+	found, err := at.Get(ctx, into.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return unseen(err)
+	case err != nil:
+		return err
+	}
+	return fill(into, withoutManagedFields(found))
+}
+
+// Wrote implements Cache.
+func (*Direct) Wrote(client.Object) {}
+
+// Polls implements Cache.
+func (*Direct) Polls(client.Object) bool { return false }
+
+// locate returns where the API server serves an object. The guess from the kind to the resource is exact for the kinds
+// that the library follows.
+func locate(c dynamic.Interface, object client.Object) (dynamic.ResourceInterface, schema.GroupVersionKind, error) {
+	kind, err := apiutil.GVKForObject(object, scheme.Scheme)
+	if err != nil {
+		return nil, kind, err
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	if ns := object.GetNamespace(); ns != "" {
+		return c.Resource(resource).Namespace(ns), kind, nil
+	}
+	return c.Resource(resource), kind, nil
+}
+
+// withoutManagedFields drops the managed fields, which are half of many objects.
+func withoutManagedFields(object *unstructured.Unstructured) *unstructured.Unstructured {
+	if object != nil {
+		unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+	}
+	return object
+}
+
+// fill copies an untyped object to one of any type. Like client-go, it leaves the kind of a typed object empty.
+func fill(into client.Object, from *unstructured.Unstructured) error {
+	if tree, ok := into.(*unstructured.Unstructured); ok {
+		tree.Object = runtime.DeepCopyJSON(from.Object)
+		return nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, into); err != nil {
+		return fmt.Errorf("%s %s: %w", from.GetKind(), from.GetName(), err)
+	}
+	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return nil
 }
