@@ -204,7 +204,6 @@ func (c *connection) restConfig(o ManagerOptions) (*rest.Config, error) {
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
 		cfg.WarningHandler = rest.NoWarnings{} // deprecation warnings are for authors of YAML, not for a program's log
 	}
-	cfg.Wrap(cluster.CountRequests)
 	c.config, c.contextNamespace = cfg, namespace
 	return cfg, nil
 }

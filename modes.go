@@ -81,7 +81,7 @@ func (p *program) firstModes(ctx context.Context) error {
 
 // followModes keeps the modes up to date.
 func (r *run) followModes(p *program) {
-	namespaces := cluster.NewNamespaces(r.background, p.config)
+	namespaces := cluster.NewNamespaces(r.background, p.dynamic)
 	r.tasks.Go(func() {
 		<-r.background.Done()
 		namespaces.Wait()

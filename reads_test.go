@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -148,7 +149,7 @@ var _ = Describe("Settings.Reads", func() {
 		registered := func(declared ...Read) []webhookconf.Entry {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
-			made, err := m.offline(seam.World{})
+			made, err := m.offline(seam.World{Reads: func(*reads.Set, *runtime.Scheme) seam.Reading { return nil }})
 			Expect(err).NotTo(HaveOccurred())
 			return made.Entries
 		}

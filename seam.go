@@ -18,7 +18,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -187,7 +186,7 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	if err != nil {
 		return made, err
 	}
-	if made.Chains, err = m.chains(all, nil, r.modes, reads.Offline{Set: declared, Objects: w.Objects}); err != nil {
+	if made.Chains, err = m.chains(all, nil, r.modes, w.Reads(declared, r.scheme)); err != nil {
 		return made, prefixed(err)
 	}
 	made.Reads = map[string]any{}

@@ -44,9 +44,8 @@ type Options struct {
 	// PagesPerSecond bounds the rate of list requests. 0 means 10.
 	PagesPerSecond float64
 
-	// StepRequestsPerSecond bounds the rate of the requests that steps send with the Manager's connection and their own
-	// context, on average: the audit waits after a run that has sent some. 0 means 50. Other clients of a step have a
-	// limit of their own (rest.Config.QPS).
+	// StepRequestsPerSecond bounds the rate of the requests that steps send with their own context, on average: the audit
+	// waits after a run that has sent some. 0 means 50.
 	StepRequestsPerSecond float64
 
 	// PolicyReports writes the findings about objects to PolicyReports of the cluster, and removes those of this program

@@ -25,8 +25,10 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -118,7 +120,9 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 	made, err := p.Offline(seam.World{
 		Mapper: o.Mapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
 		Modes: o.Modes, Labels: o.labelsOf,
-		Objects: o.Objects,
+		Reads: func(declared *reads.Set, scheme *runtime.Scheme) seam.Reading {
+			return snapshots.Source{Set: declared, Scheme: scheme, Objects: o.Objects}
+		},
 	})
 	if err != nil {
 		return nil, err

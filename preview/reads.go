@@ -8,11 +8,13 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 	"code.cloudfoundry.org/eirinix/offline"
 )
 
@@ -64,7 +66,7 @@ func (c *cluster) look() {
 	objects := c.api.Objects()
 	for _, of := range c.reads {
 		for _, d := range of {
-			d.now = slices.ContainsFunc(objects, d.Selects)
+			d.now = slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return snapshots.Selects(d.Declaration, o) })
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 const prepared = "prepared for the loss of objects"
@@ -42,7 +43,7 @@ func (p *program) inWorld(handler http.Handler) http.Handler {
 			if in.gone != nil {
 				objects = slices.DeleteFunc(objects, in.gone)
 			}
-			r = r.WithContext(reads.WithWorld(r.Context(), objects, in.fails))
+			r = r.WithContext(snapshots.WithWorld(r.Context(), objects, in.fails))
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -57,10 +58,10 @@ type loss struct {
 var (
 	noObjects = loss{when: "while there was no object of %s"}
 	unlisted  = loss{"while the objects of %s had never been listed", func(d reads.Declaration) error {
-		return &reads.UnlistedError{Objects: d.String()}
+		return reads.Unlisted(d.String(), nil)
 	}}
 	stale = loss{"while the objects of %s were too old", func(d reads.Declaration) error {
-		return &reads.StaleError{Objects: d.String(), For: d.MaxStale + time.Second, MaxStale: d.MaxStale, Reason: "CheckReads has broken the watch"}
+		return reads.Stale(d.String(), d.MaxStale+time.Second, d.MaxStale, "CheckReads has broken the watch")
 	}}
 )
 
@@ -166,7 +167,7 @@ func (h *Harness) lose(l loss, c readCase) error {
 		var asked atomic.Bool // the step has read objects of the declaration
 		in := world{of: c.of}
 		if l.err == nil {
-			in.gone = c.declaration.Selects
+			in.gone = func(o *unstructured.Unstructured) bool { return snapshots.Selects(c.declaration, o) }
 		} else {
 			in.fails = func(d reads.Declaration) error {
 				if d.Same != any(c.read) {

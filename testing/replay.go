@@ -19,8 +19,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/diff"
-	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/record"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // Replayed is a recorded call and its result now. The result matchers accept it as they accept a Result.
@@ -101,7 +101,7 @@ func (h *Harness) replay(fileOrFolder string) ([]*Replayed, error) {
 func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
 	ctx, called := context.Background(), r.Path
 	if r.Reads != nil {
-		ctx = reads.WithRecorded(ctx, r.Reads)
+		ctx = snapshots.WithRecorded(ctx, r.Reads)
 	}
 	now, err := h.server.Replay(ctx, r.Path, r.Review.Request)
 	_, moved := errors.AsType[*apiserver.UnknownPathError](err)

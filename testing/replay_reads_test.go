@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -96,7 +97,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 			Expect(err).NotTo(HaveOccurred())
 			r := httptest.NewRequest(http.MethodPost, to.Path+"?timeout=10s", strings.NewReader(string(review)))
 			r.Header.Set("Content-Type", "application/json")
-			played.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(reads.WithWorld(ctx, world, fails)))
+			played.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(snapshots.WithWorld(ctx, world, fails)))
 		}
 		Expect(stop(ctx)).To(Succeed())
 		return dir

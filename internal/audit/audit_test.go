@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -319,14 +318,13 @@ var _ = Describe("A whole audit", func() {
 	It("waits for the rate of the requests that steps send", func(ctx SpecContext) {
 		other := httptest.NewServer(http.NotFoundHandler())
 		DeferCleanup(other.Close)
-		client := &http.Client{Transport: cluster.CountRequests(http.DefaultTransport)}
 		var waited time.Duration
 		c := Config{RequestsPerSecond: 4}
 		e := &engine{Config: c, users: newUsers(), pause: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
 		asks := denying("asks", ruleFor("", "v1", "pods"))
 		asks.Served.Run = func(ctx context.Context, _ *chain.Call, _, _ runtime.Object) error {
 			for range 6 {
-				response, err := client.Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, other.URL, nil)))
+				response, err := other.Client().Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, other.URL, nil)))
 				if err != nil {
 					return err
 				}

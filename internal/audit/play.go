@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -23,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -202,9 +202,10 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 // play plays a step on a request. It then waits as long as the requests that the step has sent meanwhile need at the
 // rate for them.
 func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (chain.Verdict, error) {
-	of, sent := *req, new(atomic.Int64)
+	var sent atomic.Int64
+	of, counts := *req, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}
 	of.UID, of.UserInfo = uuid.NewUUID(), e.users[user]
-	verdict := s.player.Play(cluster.WithCount(ctx, sent), &of)
+	verdict := s.player.Play(httptrace.WithClientTrace(ctx, counts), &of)
 	if ctx.Err() != nil {
 		return verdict, context.Cause(ctx)
 	}

@@ -2,9 +2,8 @@
 // server is down, and keeps copies of single objects up to date. It is independent of webhooks.
 package cluster
 
-// This file is the connection through which the library itself talks to the API server. Every request has a deadline.
-// While the API server does not answer, one request at a time is a probe and the others wait, regardless of the number
-// of watches.
+// This file watches over the library's own requests. While the API server does not answer, one request at a time is a
+// probe and the others wait, regardless of the number of watches.
 
 import (
 	"cmp"
@@ -16,7 +15,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -44,19 +42,15 @@ const (
 
 // API monitors the requests of one Manager. The zero value is ready to use. It is safe for concurrent use.
 type API struct {
-	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, according to its responses
-	seen atomic.Bool  // two responses agreed
-
-	mu       sync.Mutex           // guards the rest
-	lastSkew time.Duration        // the skew of the last response
-	dated    bool                 // lastSkew is set
+	mu       sync.Mutex
+	skew     *time.Duration       // by which the API server's clock is ahead; nil until two responses agree
+	lastSkew *time.Duration       // according to the last response
 	down     bool                 // requests wait for a probe
 	since    time.Time            // when the outage began
 	next     time.Time            // when the next probe is due
 	delays   func() time.Duration // until the ones after that
 	probing  bool
-	probed   chan struct{} // closed at the end of the probe
-	up       chan struct{} // closed at the end of the outage
+	changed  chan struct{} // closed at the end of a probe, and of the outage; nil before the first one
 	reopened time.Time     // the end of the last outage
 	spread   time.Duration // over which requests come back
 }
@@ -64,10 +58,12 @@ type API struct {
 // ServerTime returns the API server's time, to within a second or so, according to the last response that agreed with
 // the one before it. It is zero until two responses agree.
 func (a *API) ServerTime() time.Time {
-	if !a.seen.Load() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.skew == nil {
 		return time.Time{}
 	}
-	return time.Now().Add(time.Duration(a.skew.Load()))
+	return time.Now().Add(*a.skew)
 }
 
 // Earlier returns the earlier of the local time and the API server's. With it, a CA is never replaced or dropped too
@@ -131,14 +127,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		deadline.Reset(requestTimeout)
 	}
 	resp, err := t.next.RoundTrip(r.WithContext(ctx))
-	how := answered
-	switch {
-	case err != nil && r.Context().Err() != nil:
-		how = givenUp
-	case err != nil, resp.StatusCode == http.StatusTooManyRequests:
-		how = unanswered
-	}
-	t.api.leave(probe, how)
+	t.api.leave(probe, err == nil && resp.StatusCode != http.StatusTooManyRequests, err != nil && r.Context().Err() != nil)
 	if err != nil {
 		err = cmp.Or(context.Cause(ctx), err)
 		end()
@@ -178,84 +167,58 @@ func (b *bounded) Close() error {
 // is this request's turn to probe. After an outage it is a random moment within most that leaves the request time
 // before it ends.
 func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe bool, err error) {
-	for waited, spread := false, false; ; {
+	for waited := false; ; {
 		a.mu.Lock()
-		left, up := time.Until(a.next), a.up
-		var probed <-chan struct{} // nil without a probe
+		down, left, over, changed := a.down, time.Until(a.next), min(a.spread, most), a.changed
+		if a.probing {
+			left = lastProbe
+		}
+		probe = down && left <= 0
+		a.probing = a.probing || probe
+		a.mu.Unlock()
 		switch {
-		case !a.down && (spread || !waited):
-			a.mu.Unlock()
-			return false, nil
-		case !a.down:
-			over := min(a.spread, most)
-			a.mu.Unlock()
+		case probe, !down && !waited:
+			return probe, nil
+		case down:
+			err = wait.SleepUnless(ctx, left, changed)
+		default:
 			if !ends.IsZero() {
 				over = min(over, max(0, time.Until(ends)*3/4))
 			}
-			if err := wait.Sleep(ctx, rand.N(over+1)); err != nil {
-				return false, err
-			}
-			spread = true
-			continue
-		case a.probing:
-			probed, left = a.probed, lastProbe
-		case left <= 0:
-			a.probing, a.probed = true, make(chan struct{})
-			a.mu.Unlock()
-			return true, nil
+			err = wait.Sleep(ctx, rand.N(over+1))
 		}
-		a.mu.Unlock()
-		waited, spread = true, false
-		timer := time.NewTimer(left)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return false, context.Cause(ctx)
-		case <-timer.C:
-		case <-probed:
-		case <-up:
+		if err != nil {
+			return false, err
 		}
-		timer.Stop()
+		waited = down
 	}
 }
 
-// ending is the way in which a request ended.
-type ending int
-
-const (
-	answered ending = iota
-	unanswered
-	givenUp // by its caller, which proves nothing about the API server
-)
-
-// leave records how a request ended.
-func (a *API) leave(probe bool, how ending) {
+// leave records how a request ended. One that its caller has given up proves nothing about the API server.
+func (a *API) leave(probe, answered, givenUp bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now, waited := time.Now(), a.down
 	switch {
-	case how == answered && a.down:
+	case answered && a.down:
 		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, maxSpread)
-		close(a.up)
-	case how == unanswered && !a.down:
-		a.down, a.since, a.up, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)
-		a.next = now.Add(a.delay(now))
-	case probe && (how == unanswered || how == givenUp):
-		a.next = now.Add(a.delay(now))
+	case !answered && !givenUp && !a.down:
+		a.down, a.since, a.changed, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)
+	}
+	if a.down && (probe || !waited) {
+		delay := a.delays()
+		if now.Sub(a.since) < briefOutage {
+			delay = min(delay, wait.Jittered(briefProbe))
+		}
+		a.next = now.Add(delay)
 	}
 	if probe {
 		a.probing = false
-		close(a.probed)
 	}
-}
-
-// delay returns the time until the next probe. The caller holds mu.
-func (a *API) delay(now time.Time) time.Duration {
-	d := a.delays()
-	if now.Sub(a.since) < briefOutage {
-		return min(d, wait.Jittered(briefProbe))
+	if waited && (probe || answered) {
+		close(a.changed)
+		a.changed = make(chan struct{})
 	}
-	return d
 }
 
 // observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one
@@ -268,9 +231,8 @@ func (a *API) observe(date string, at time.Time) {
 	skew := server.Sub(at.Round(0)) // wall clocks: ours may have been set in the meantime
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.dated && (skew-a.lastSkew).Abs() <= skewAgrees {
-		a.skew.Store(int64(skew))
-		a.seen.Store(true)
+	if a.lastSkew != nil && (skew-*a.lastSkew).Abs() <= skewAgrees {
+		a.skew = &skew
 	}
-	a.lastSkew, a.dated = skew, true
+	a.lastSkew = &skew
 }

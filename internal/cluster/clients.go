@@ -1,7 +1,7 @@
 package cluster
 
-// This file loads the configuration of the connection to the cluster, and holds the clients of the API groups that the
-// library uses.
+// This file connects to a cluster: it loads the configuration, and makes the clients of the API groups that the library
+// uses, and the controller-runtime manager of programs that bring none.
 
 import (
 	"context"
@@ -9,17 +9,27 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
+	"sync"
 
+	"github.com/go-logr/logr"
+	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // LoadConfig returns the connection's configuration and the namespace of its context. It reads the kubeconfig at that
@@ -75,15 +85,11 @@ type clients struct {
 
 // NewClients returns clients that share connections and a rate limit, as those of a Clientset do.
 func NewClients(config *rest.Config) (Clients, error) {
-	shared := *config
-	if shared.UserAgent == "" {
-		shared.UserAgent = rest.DefaultKubernetesUserAgent()
-	}
-	httpClient, err := rest.HTTPClientFor(&shared)
+	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	return NewClientsWith(&shared, httpClient)
+	return NewClientsWith(config, httpClient)
 }
 
 // NewClientsWith is NewClients with an existing HTTP client.
@@ -120,25 +126,64 @@ func (c *clients) AuthorizationV1() authorizationv1client.AuthorizationV1Interfa
 func (c *clients) CoreV1() corev1client.CoreV1Interface       { return c.core }
 func (c *clients) EventsV1() eventsv1client.EventsV1Interface { return c.events }
 
-// countKey is the key of the number of requests in a context.
-type countKey struct{}
-
-// WithCount returns a context whose requests are counted, if they pass through CountRequests.
-func WithCount(ctx context.Context, sent *atomic.Int64) context.Context {
-	return context.WithValue(ctx, countKey{}, sent)
-}
-
-// CountRequests returns a transport that counts the requests of contexts with a count.
-func CountRequests(next http.RoundTripper) http.RoundTripper { return counting{next} }
-
-type counting struct{ http.RoundTripper }
-
-func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if sent, ok := r.Context().Value(countKey{}).(*atomic.Int64); ok {
-		sent.Add(1)
+// NewRecorder returns a recorder of Events. An Event that repeats is counted in a series. The recorder ends with ctx.
+// It is nil if Events cannot be recorded.
+func NewRecorder(ctx context.Context, clients Clients, controller string) events.EventRecorder {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil
 	}
-	return c.RoundTripper.RoundTrip(r)
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return broadcaster.NewRecorder(scheme.Scheme, controller)
 }
 
-// WrappedRoundTripper lets client-go find the transport below.
-func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
+// NewKubeManager returns a controller-runtime manager. Its cache holds objects of the namespace alone, unless that is
+// empty. ready is for its readiness probe.
+func NewKubeManager(cfg *rest.Config, options manager.Options, namespace string, ready func() error) (manager.Manager, error) {
+	// Two Managers in one process can have controllers of the same name.
+	options.Controller = config.Controller{SkipNameValidation: new(true)}
+	if namespace != "" {
+		options.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	if _, unwatchable := cfg.Transport.(interface{ NoWatches() }); unwatchable { // an in-memory API, of a test or a preview
+		options.NewClient = func(config *rest.Config, o client.Options) (client.Client, error) {
+			o.Cache = nil
+			return client.New(config, o)
+		}
+	}
+	mgr, err := manager.New(cfg, options)
+	if err != nil {
+		return nil, fmt.Errorf("eirinix: cannot make the controller-runtime manager: %w", err)
+	}
+	if err := errors.Join(
+		mgr.AddHealthzCheck("eirinix", healthz.Ping),
+		mgr.AddReadyzCheck("eirinix", func(*http.Request) error { return ready() }),
+	); err != nil {
+		return nil, fmt.Errorf("eirinix: cannot add health checks to the controller-runtime manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// Calm returns a core for the log of a controller-runtime manager.
+func Calm(c zapcore.Core) zapcore.Core { return calm{c} }
+
+// calm is a core for controller-runtime's manager. The lines with which it stops are of level Debug: there are many of
+// them, before each error of Start.
+type calm struct{ zapcore.Core }
+
+func (c calm) With(fields []zapcore.Field) zapcore.Core { return calm{c.Core.With(fields)} }
+
+func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasPrefix(entry.Message, "Stopping and waiting for ") || strings.HasPrefix(entry.Message, "Wait completed, ") {
+		entry.Level = zapcore.DebugLevel
+	}
+	return c.Core.Check(entry, checked)
+}
+
+var processLogger sync.Once // SetLogger is not safe for Managers that start at the same time
+
+// SetProcessLogger sets the logger of controller-runtime's packages, unless the program has set one. It is one for the
+// whole process. Without it, those packages log a complaint with a stack trace. The first call wins.
+func SetProcessLogger(log logr.Logger) {
+	processLogger.Do(func() { logf.SetLogger(log) })
+}

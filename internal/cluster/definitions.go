@@ -1,6 +1,6 @@
 package cluster
 
-// This file watches for changes of the kinds that a cluster serves.
+// This file says when to try again what waits for the cluster, such as for a kind that it does not serve.
 
 import (
 	"context"
@@ -18,36 +18,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-// WatchDefinitions calls changed after each change of a CustomResourceDefinition, and once at first. It watches their
-// metadata alone, until ctx ends, when it returns nil, or the API server refuses the watch, when it returns the reason.
-func WatchDefinitions(ctx context.Context, config *rest.Config, changed func()) error {
-	c, err := metadata.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	definitions := c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	err = (&Follower{
-		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
-			return definitions.List(ctx, o)
-		},
-		Watch:   definitions.Watch,
-		Restart: func() {},
-		Take:    func(watch.EventType, client.Object) { changed() },
-		Begun:   changed,
-	}).Run(ctx)
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it is why Run has returned
-	}
-	return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
-}
-
 // firstAttempt is the delay before the first attempt. unnoticed and noticed bound the delays, before jitter: where nothing
 // tells that the wait may be over, and where events do.
 const firstAttempt, unnoticed, noticed = 100 * time.Millisecond, 4 * time.Second, 30 * time.Second
 
-// Attempts says when to try again what waits for the cluster, such as for a kind that it does not serve.
-//
-// What is waited for shows in events: objects are listed, or a definition changes. A kind is served a moment after the
+// Attempts says when to try again. What is waited for shows in events: objects are listed, or a definition changes. A kind is served a moment after the
 // event of its definition, so the next attempts follow quickly. Where no event can tell, such as where the program may not
 // watch definitions, attempts are at most 5 s apart.
 type Attempts struct {
@@ -78,7 +53,7 @@ func (a *Attempts) Await(ctx context.Context, waits, forKind bool, one, other <-
 		refused := a.refused
 		a.run(func() {
 			defer close(refused)
-			if err := WatchDefinitions(ctx, a.config, a.Hint); err != nil {
+			if err := a.watchDefinitions(ctx); ctx.Err() == nil {
 				a.log.V(1).Info("a kind that comes is noticed within seconds; grant list and watch on customresourcedefinitions to notice it at once", "reason", err.Error())
 			}
 		})
@@ -106,6 +81,26 @@ func (a *Attempts) Await(ctx context.Context, waits, forKind bool, one, other <-
 			return false
 		}
 	}
+}
+
+// watchDefinitions hints at each change of a CustomResourceDefinition, and once at first. It watches their metadata alone,
+// until ctx ends, or the API server refuses the watch.
+func (a *Attempts) watchDefinitions(ctx context.Context) error {
+	c, err := metadata.NewForConfig(a.config)
+	if err != nil {
+		return err
+	}
+	definitions := c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	err = (&Follower{
+		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
+			return definitions.List(ctx, o)
+		},
+		Watch:   definitions.Watch,
+		Restart: func() {},
+		Take:    func(watch.EventType, client.Object) { a.Hint() },
+		Begun:   a.Hint,
+	}).Run(ctx)
+	return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
 }
 
 func (a *Attempts) restart(longest time.Duration) {

@@ -13,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Namespaces knows the labels of all namespaces. It watches them from the first question on. It is safe for concurrent
 // use.
 type Namespaces struct {
-	ctx    context.Context // of the watch
-	config *rest.Config
+	ctx context.Context // of the watch
+	at  dynamic.ResourceInterface
 
 	mu      sync.Mutex
 	watched *namespaceWatch // nil before the first question, and after a watch has failed
@@ -29,16 +28,14 @@ type Namespaces struct {
 }
 
 type namespaceWatch struct {
-	ctx    context.Context // ends with the watch; its cause is the reason
-	at     dynamic.ResourceInterface
-	listed chan struct{} // closed when all namespaces are known
-
-	all atomic.Pointer[sync.Map] // labels.Set by name
+	ctx    context.Context          // ends with the watch; its cause is the reason
+	listed chan struct{}            // closed when all namespaces are known
+	all    atomic.Pointer[sync.Map] // labels.Set by name
 }
 
 // NewNamespaces returns Namespaces whose watch ends with ctx. It sends no request.
-func NewNamespaces(ctx context.Context, config *rest.Config) *Namespaces {
-	return &Namespaces{ctx: ctx, config: config}
+func NewNamespaces(ctx context.Context, c dynamic.Interface) *Namespaces {
+	return &Namespaces{ctx: ctx, at: c.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))}
 }
 
 // Wait returns after the watch has ended.
@@ -65,7 +62,7 @@ func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error
 	if set, known := w.all.Load().Load(name); known {
 		return set.(labels.Set), nil
 	}
-	found, err := w.at.Get(ctx, name, metav1.GetOptions{})
+	found, err := n.at.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,24 +79,20 @@ func (n *Namespaces) watch() (*namespaceWatch, error) {
 	if err := context.Cause(n.ctx); err != nil {
 		return nil, err
 	}
-	c, err := dynamic.NewForConfig(n.config)
-	if err != nil {
-		return nil, err
-	}
 	ctx, end := context.WithCancelCause(n.ctx)
-	w := &namespaceWatch{ctx: ctx, at: c.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), listed: make(chan struct{})}
-	n.running.Go(func() { end(w.run(ctx)) })
+	w := &namespaceWatch{ctx: ctx, listed: make(chan struct{})}
+	n.running.Go(func() { end(n.follow(ctx, w)) })
 	n.watched = w
 	return w, nil
 }
 
-// run returns when the API server refuses the watch, or when ctx ends. After a failure, the labels that were seen last stay
+// follow returns when the API server refuses the watch, or when ctx ends. After a failure, the labels that were seen last stay
 // in force.
-func (w *namespaceWatch) run(ctx context.Context) error {
+func (n *Namespaces) follow(ctx context.Context, w *namespaceWatch) error {
 	var latest *sync.Map
 	return (&Follower{
-		List:    func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) { return w.at.List(ctx, o) },
-		Watch:   w.at.Watch,
+		List:    func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) { return n.at.List(ctx, o) },
+		Watch:   n.at.Watch,
 		Restart: func() { latest = &sync.Map{} },
 		Take: func(how watch.EventType, object client.Object) {
 			if how == watch.Deleted {

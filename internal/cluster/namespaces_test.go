@@ -10,9 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("The labels of namespaces", Label("api-server"), func() {
@@ -24,7 +26,7 @@ var _ = Describe("The labels of namespaces", Label("api-server"), func() {
 	}
 	following := func(ctx context.Context, l *line) *cluster.Namespaces {
 		ctx, cancel := context.WithCancel(ctx)
-		n := cluster.NewNamespaces(ctx, l.over(plane.Config()))
+		n := cluster.NewNamespaces(ctx, Must(dynamic.NewForConfig(l.over(plane.Config()))))
 		DeferCleanup(func() { cancel(); n.Wait() })
 		return n
 	}
@@ -71,7 +73,7 @@ var _ = Describe("The labels of namespaces", Label("api-server"), func() {
 		ctx2, cancel := context.WithCancel(ctx)
 		user, err := plane.User(name)
 		Expect(err).NotTo(HaveOccurred())
-		n := cluster.NewNamespaces(ctx2, user)
+		n := cluster.NewNamespaces(ctx2, Must(dynamic.NewForConfig(user)))
 		defer n.Wait()
 		defer cancel()
 		_, err = n.Labels(ctx, "default")

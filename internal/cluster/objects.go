@@ -1,8 +1,10 @@
 package cluster
 
-// This file keeps copies of a few objects. A copy is what the API server has sent last, and nothing else. It is watched
-// with a field selector that restricts the watch to the one object. Where watching is forbidden, the object is polled.
-// Where reading is forbidden, there is no copy.
+// This file reads a few objects, from copies or, in a short-lived process, from the API server. Objects are untyped, so
+// that nothing is lost that a newer API server knows.
+//
+// A copy is what the API server has sent last, and nothing else. It is watched with a field selector that restricts the
+// watch to the one object. Where watching is forbidden, the object is polled. Where reading is forbidden, there is no copy.
 
 import (
 	"context"
@@ -13,9 +15,11 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -35,6 +39,28 @@ const (
 	// remindOfPolling is the interval at which a refused watch is logged again. Polling is slower, but works.
 	remindOfPolling = 24 * time.Hour
 )
+
+// ErrUnseen reports that reading an object is forbidden, or that it has not been read yet. The reason is wrapped too,
+// if it is known.
+var ErrUnseen = errors.New("it cannot be read")
+
+// unseen returns ErrUnseen with the reason. It hides a NotFound, because a missing kind must not be taken for a missing
+// object.
+func unseen(why error) error {
+	if apierrors.IsNotFound(why) {
+		why = errors.New(why.Error())
+	}
+	return fmt.Errorf("%w: %w", ErrUnseen, why)
+}
+
+// Cache holds copies of objects, as the API server has sent them. Get fills in a typed object, or an untyped one that
+// has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Wrote tells it that this
+// process has just written an object: a copy that is polled is read again at once. Polls reports whether a copy is.
+type Cache interface {
+	Get(ctx context.Context, into client.Object) error
+	Wrote(object client.Object)
+	Polls(object client.Object) bool
+}
 
 // Access holds the permissions for an object.
 type Access struct{ Get, Watch bool }
@@ -71,7 +97,6 @@ type followed struct {
 	object *unstructured.Unstructured // as the API server has sent it last, never modified; nil if it is missing
 	why    error                      // the ErrUnseen to return while the object is unknown or reading is forbidden; else nil
 	polled bool
-	denied bool          // reading is forbidden
 	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
 }
@@ -148,23 +173,21 @@ func (o *Objects) Seen(ctx context.Context) error {
 func (o *Objects) follow(ctx context.Context, f *followed) {
 	delays := wait.Backoff(firstPause, LastPause)
 	for ctx.Err() == nil {
-		access, refused := Access{Get: true, Watch: true}, ErrUnseen
+		access := Access{Get: true, Watch: true}
 		if f.Access != nil {
 			if known, err := f.Access(ctx); err == nil {
 				access = known
 			}
 		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case access.Watch:
+		if access.Watch {
 			if err := o.watch(ctx, f); ctx.Err() == nil {
 				if _, ok := f.refusals.Allow("watch", ""); ok {
 					f.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "reason", err)
 				}
 			}
-			refused = o.poll(ctx, f)
-		case access.Get:
+		}
+		refused := ErrUnseen
+		if access.Watch || access.Get {
 			refused = o.poll(ctx, f)
 		}
 		if refused == nil {
@@ -194,11 +217,14 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 		},
 		Restart: func() { now, begun = nil, false },
 		Take: func(how watch.EventType, object client.Object) {
-			if !f.is(object) {
+			tree, _ := object.(*unstructured.Unstructured) // all are
+			switch {
+			case !f.is(object):
 				return
-			}
-			if now, _ = object.(*unstructured.Unstructured); how == watch.Deleted {
+			case how == watch.Deleted:
 				now = nil
+			default:
+				now = withoutManagedFields(tree)
 			}
 			if begun {
 				o.set(f, now, nil, false)
@@ -235,7 +261,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 			return unseen(err)
 		case err != nil && !apierrors.IsNotFound(err):
 			o.failed(f, err)
-		case o.set(f, object, nil, true):
+		case o.set(f, withoutManagedFields(object), nil, true):
 			delays = wait.Backoff(firstPause, LastPause)
 		}
 		_ = wait.SleepUnless(ctx, delays(), f.again)
@@ -267,24 +293,21 @@ func (o *Objects) failed(f *followed, err error) {
 // a change, and reports whether there was one.
 func (o *Objects) set(f *followed, object *unstructured.Unstructured, refused error, polled bool) bool {
 	f.mu.Lock()
-	if object != nil && object != f.object {
-		withoutManagedFields(object)
-	}
 	if refused == nil && !polled { // a watch is allowed
 		f.refusals.Forget("watch")
 	}
-	same := (f.why == nil) == (refused == nil) && f.polled == polled && versionOf(f.object) == versionOf(object)
-	regained := f.denied && refused == nil
-	f.object, f.why, f.polled, f.denied = object, refused, polled, refused != nil
-	f.once.Do(func() { close(f.seen); same = false })
+	changed := (f.why == nil) != (refused == nil) || f.polled != polled || versionOf(f.object) != versionOf(object)
+	regained := f.why != nil && refused == nil
+	f.object, f.why, f.polled = object, refused, polled
+	f.once.Do(func() { close(f.seen); changed, regained = true, false }) // before, nothing was refused
 	f.mu.Unlock()
 	if regained {
 		o.Retry()
 	}
-	if !same {
+	if changed {
 		o.Wake()
 	}
-	return !same
+	return changed
 }
 
 func versionOf(object *unstructured.Unstructured) string {
@@ -340,4 +363,70 @@ func (o *Objects) Wrote(object client.Object) {
 	if o.Polls(object) {
 		wait.Signal(o.find(object).again)
 	}
+}
+
+// Direct is the Cache of a short-lived process. It stores nothing and sends a request for each Get.
+type Direct struct{ client dynamic.Interface }
+
+// NewDirect returns a Direct. It sends no request.
+func NewDirect(config *rest.Config) (*Direct, error) {
+	c, err := dynamic.NewForConfig(config)
+	return &Direct{client: c}, err
+}
+
+// Get implements Cache.
+func (d *Direct) Get(ctx context.Context, into client.Object) error {
+	at, _, err := locate(d.client, into)
+	if err != nil {
+		return err
+	}
+	found, err := at.Get(ctx, into.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return unseen(err)
+	case err != nil:
+		return err
+	}
+	return fill(into, withoutManagedFields(found))
+}
+
+// Wrote implements Cache.
+func (*Direct) Wrote(client.Object) {}
+
+// Polls implements Cache.
+func (*Direct) Polls(client.Object) bool { return false }
+
+// locate returns where the API server serves an object. The guess from the kind to the resource is exact for the kinds
+// that the library follows.
+func locate(c dynamic.Interface, object client.Object) (dynamic.ResourceInterface, schema.GroupVersionKind, error) {
+	kind, err := apiutil.GVKForObject(object, scheme.Scheme)
+	if err != nil {
+		return nil, kind, err
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	if ns := object.GetNamespace(); ns != "" {
+		return c.Resource(resource).Namespace(ns), kind, nil
+	}
+	return c.Resource(resource), kind, nil
+}
+
+// withoutManagedFields drops the managed fields, which are half of many objects.
+func withoutManagedFields(object *unstructured.Unstructured) *unstructured.Unstructured {
+	if object != nil {
+		unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+	}
+	return object
+}
+
+// fill copies an untyped object to one of any type. Like client-go, it leaves the kind of a typed object empty.
+func fill(into client.Object, from *unstructured.Unstructured) error {
+	if tree, ok := into.(*unstructured.Unstructured); ok {
+		tree.Object = runtime.DeepCopyJSON(from.Object)
+		return nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, into); err != nil {
+		return fmt.Errorf("%s %s: %w", from.GetKind(), from.GetName(), err)
+	}
+	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return nil
 }

@@ -32,12 +32,15 @@ type PodWatch struct {
 	Deliver         func(watch.Event)
 	Log             logr.Logger
 
-	known  map[types.UID]*corev1.Pod // the pods that watchers know, or could have seen in the first list
+	known  map[types.UID]*corev1.Pod // the pods that watchers know; nil until the first list of a watch from now on
 	listed []*corev1.Pod             // that are not known yet; nil while a watch shows changes
 }
 
 // Run delivers events until ctx ends, or watching is refused.
 func (w *PodWatch) Run(ctx context.Context) error {
+	if w.ResourceVersion != "" {
+		w.known = map[types.UID]*corev1.Pod{}
+	}
 	return (&Follower{
 		List: func(ctx context.Context, o metav1.ListOptions) (client.ObjectList, error) {
 			o.LabelSelector = w.Selector
@@ -76,8 +79,6 @@ func (w *PodWatch) take(how watch.EventType, object client.Object) {
 		return
 	case how == watch.Deleted:
 		delete(w.known, pod.UID)
-	case w.known == nil:
-		w.known = map[types.UID]*corev1.Pod{pod.UID: pod}
 	default:
 		w.known[pod.UID] = pod
 	}
@@ -91,7 +92,7 @@ func (w *PodWatch) deliverMissed() {
 		return
 	}
 	deliver, before, now := w.Deliver, w.known, map[types.UID]*corev1.Pod{}
-	if w.known == nil && w.ResourceVersion == "" {
+	if before == nil {
 		deliver = func(watch.Event) {}
 	}
 	for _, pod := range w.listed {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/yaml"
 
-	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // serve answers one request of a client.
@@ -134,7 +134,7 @@ func (a *API) list(r *http.Request, q Request) (any, error) {
 		if key.GroupResource != q.Resource.GroupResource() || q.Namespace != "" && key.namespace != q.Namespace {
 			continue
 		}
-		if !byLabels.Matches(labels.Set(object.GetLabels())) || !byFields.Matches(reads.FieldsOf{Unstructured: object}) {
+		if !byLabels.Matches(labels.Set(object.GetLabels())) || !byFields.Matches(snapshots.FieldsOf{Unstructured: object}) {
 			continue
 		}
 		items = append(items, inVersion(object, q.Resource).Object)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,86 +17,45 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-// account is what calls ask a source about. It is safe for concurrent use.
-type account struct {
-	wake chan struct{} // by a call
-
-	mu     sync.Mutex
-	since  time.Time     // from when on changes may be missing; zero while the watch is alive
-	sign   time.Time     // the last sign of life
-	why    error         // the last failure; nil if there was none
-	said   []string      // the kinds of reasons that the log has since then
-	began  time.Time     // the attempt that goes on; zero for none
-	tried  time.Time     // the end of the last attempt
-	slowly bool          // the last attempt took longer than a call waits
-	ended  chan struct{} // closed at the end of this attempt, or of the next one
-}
-
-func newAccount() account {
-	return account{wake: make(chan struct{}, 1), since: time.Now(), ended: make(chan struct{})}
-}
-
-// begin records the begin of an attempt, which is that of its first request.
-func (a *account) begin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.began.IsZero() {
-		a.began = time.Now()
-	}
-}
-
-// UnlistedError is the reason why a source has never been listed. It does not unwrap to the API server's refusal, which
-// would look like a denial of the step.
-type UnlistedError struct {
-	Objects string
-	Err     error // nil if nothing has failed yet
-}
-
-func (e *UnlistedError) Error() string {
-	if e.Err == nil {
-		return e.Objects + " have not been listed yet"
-	}
-	return fmt.Sprintf("%s cannot be listed: %v", e.Objects, e.Err)
-}
-
+// unlisted returns the reason why the source has never been listed, or nil if it has.
 func (s *source) unlisted() error {
 	if s.listed.Load() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &UnlistedError{s.String(), s.why}
+	return Unlisted(s.String(), s.why)
 }
 
 // broken returns for how long changes may be missing, and the reason. It is 0 while the watch is alive.
-func (a *account) broken() (time.Duration, string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.since.IsZero() {
+func (s *source) broken() (time.Duration, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
 		return 0, ""
 	}
 	why := "the watch has ended"
-	if a.why != nil {
-		why = a.why.Error()
+	if s.why != nil {
+		why = s.why.Error()
 	}
-	return max(time.Since(a.since), 1), why
+	return max(time.Since(s.since), 1), why
 }
 
 // awaitAlive makes an interrupted source try again, and returns when that attempt or ctx ends. All calls share one
 // attempt. It returns at once where waiting gains nothing: after a refusal, after an attempt that got no answer in the
 // time of a call or has just failed, and during one that is already late. After a refusal, the source tries again
 // nevertheless, because another replica may have registered the step since.
-func (a *account) awaitAlive(ctx context.Context) {
-	a.mu.Lock()
-	ended := a.ended
-	late := !a.began.IsZero() && time.Since(a.began) > soonest
-	useless := a.since.IsZero() || late || a.slowly || a.began.IsZero() && time.Since(a.tried) < soonest
-	hopeless := refused(a.why)
-	a.mu.Unlock()
+func (s *source) awaitAlive(ctx context.Context) {
+	s.mu.Lock()
+	ended := s.ended
+	late := !s.began.IsZero() && time.Since(s.began) > soonest
+	useless := s.since.IsZero() || late || s.slowly || s.began.IsZero() && time.Since(s.tried) < soonest
+	hopeless := refused(s.why)
+	s.mu.Unlock()
 	if useless {
 		return
 	}
-	wait.Signal(a.wake)
+	wait.Signal(s.wake)
 	if hopeless {
 		return
 	}
@@ -110,9 +68,8 @@ func (a *account) awaitAlive(ctx context.Context) {
 // refused reports whether the API server has refused the objects, so that only a change in the cluster helps.
 func refused(err error) bool {
 	_, undiscovered := errors.AsType[*apiutil.ErrResourceDiscoveryFailed](err)
-	_, scoped := errors.AsType[*scopeError](err)
 	return err != nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) || undiscovered || scoped)
+		apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) || undiscovered || errors.Is(err, errScope))
 }
 
 // errSilent is the reason while a request has no answer.
@@ -122,10 +79,10 @@ var errSilent = errors.New("the API server has not answered in full for a second
 var errUnanswered = fmt.Errorf("the API server has not answered within %s", answerTimeout)
 
 // attempted records the end of an attempt. The caller holds mu.
-func (a *account) attempted() {
-	a.slowly, a.began, a.tried = !a.began.IsZero() && time.Since(a.began) > soonest, time.Time{}, time.Now()
-	close(a.ended)
-	a.ended = make(chan struct{})
+func (s *source) attempted() {
+	s.slowly, s.began, s.tried = !s.began.IsZero() && time.Since(s.began) > soonest, time.Time{}, time.Now()
+	close(s.ended)
+	s.ended = make(chan struct{})
 }
 
 // failed records the end of an attempt or a watch. It logs why steps wait, and that objects are refused which were not. It
@@ -168,19 +125,19 @@ func (s *source) broke(err error) {
 		s.settle.Do(func() { close(s.settled) })
 	}
 	if say && !s.listed.Load() {
-		s.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
+		s.set.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
 	} else if say {
-		s.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
+		s.set.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
 	}
 	s.set.metrics.interrupted(s)
 }
 
 // says reports whether the log does not yet have a reason of that kind in this interruption. The caller holds mu.
-func (a *account) says(kind string) bool {
-	if slices.Contains(a.said, kind) {
+func (s *source) says(kind string) bool {
+	if slices.Contains(s.said, kind) {
 		return false
 	}
-	a.said = append(a.said, kind)
+	s.said = append(s.said, kind)
 	return true
 }
 
@@ -195,7 +152,7 @@ func (s *source) succeeded() {
 	s.attempted()
 	s.mu.Unlock()
 	if len(said) > 0 {
-		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
+		s.set.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
 	}
 	s.set.metrics.interrupted(s)
 	if regained && s.set.Regained != nil {
@@ -209,6 +166,6 @@ func (s *source) sayStale(step string, err error) {
 	say := !s.since.IsZero() && s.says("stale")
 	s.mu.Unlock()
 	if say {
-		s.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
+		s.set.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
 	}
 }

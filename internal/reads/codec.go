@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
 
@@ -95,19 +94,4 @@ func contain(what string, f func()) (err error) {
 	}()
 	f()
 	return nil
-}
-
-// tree returns an object of the view as JSON would show it.
-func (v *view) tree(text []byte) (map[string]any, error) {
-	object := reflect.New(v.object.Elem()).Interface()
-	if err := v.decodeInto(text, object); err != nil {
-		return nil, err
-	}
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return nil, err
-	}
-	u := unstructured.Unstructured{Object: tree}
-	u.SetGroupVersionKind(v.declaration.Kind)
-	return u.Object, nil
 }

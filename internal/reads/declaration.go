@@ -1,16 +1,18 @@
 package reads
 
-// This file checks declarations, and finds the rights that they need.
+// This file describes what a step reads: how declarations are compared and checked, and the rights that they need.
 
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,13 +21,34 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rights"
 )
 
+// Declaration describes objects that a step looks at. It is eirinix.Read with its defaults resolved.
+type Declaration struct {
+	Object     client.Object // of the Go type in which the objects are served
+	Kind       schema.GroupVersionKind
+	Namespaces []string // empty: all
+	Labels     labels.Selector
+	Fields     fields.Selector
+	Transform  func(client.Object)
+	Index      map[string]client.IndexerFunc
+	MaxStale   time.Duration // 0: objects of any age will do
+	Required   bool
+
+	// Same identifies a declaration that several steps share. Declarations with equal and non-nil values are the same.
+	Same any
+}
+
+// SelectorOf returns the selector of labels that a declaration has. nil selects all, as in the API.
+func SelectorOf(l *metav1.LabelSelector) (labels.Selector, error) {
+	if l == nil {
+		return nil, nil //nolint:nilnil // no selector
+	}
+	return metav1.LabelSelectorAsSelector(l)
+}
+
 // KindOf returns the kind of the objects that are declared by an empty one.
 func KindOf(object client.Object, scheme *runtime.Scheme) (schema.GroupVersionKind, error) {
-	switch object.(type) {
-	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
-		if kind := object.GetObjectKind().GroupVersionKind(); kind.Kind == "" || kind.Version == "" {
-			return schema.GroupVersionKind{}, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
-		}
+	if kind := object.GetObjectKind().GroupVersionKind(); formOf(object) != typed && (kind.Kind == "" || kind.Version == "") {
+		return schema.GroupVersionKind{}, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
 	}
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
@@ -34,11 +57,80 @@ func KindOf(object client.Object, scheme *runtime.Scheme) (schema.GroupVersionKi
 	return kind, nil
 }
 
+// text returns a selector of labels or fields as it is sent.
+func text(s interface {
+	Empty() bool
+	String() string
+},
+) string {
+	if s == nil || s.Empty() {
+		return ""
+	}
+	return s.String()
+}
+
+// form is the form in which objects are served. An API server sends it as it is, so that it is part of a source.
+type form int
+
+const (
+	typed form = iota
+	untyped
+	metadata
+)
+
+func formOf(o client.Object) form {
+	switch o.(type) {
+	case *metav1.PartialObjectMetadata:
+		return metadata
+	case runtime.Unstructured:
+		return untyped
+	}
+	return typed
+}
+
+// equal reports whether two declarations keep the same objects in the same way. Functions cannot be compared, so that
+// declarations with functions are equal only if they are the same.
+func (d Declaration) equal(other Declaration) bool {
+	return (d.Same != nil && d.Same == other.Same || d.Transform == nil && other.Transform == nil && len(d.Index)+len(other.Index) == 0) &&
+		d.Kind == other.Kind && formOf(d.Object) == formOf(other.Object) && slices.Equal(d.Namespaces, other.Namespaces) &&
+		text(d.Labels) == text(other.Labels) && text(d.Fields) == text(other.Fields)
+}
+
+// String returns the declaration as it stands in a program.
+func (d Declaration) String() string {
+	object := fmt.Sprintf("&%s{}", strings.TrimPrefix(fmt.Sprintf("%T", d.Object), "*"))
+	switch formOf(d.Object) {
+	case untyped:
+		object = "an unstructured " + d.Kind.Kind
+	case metadata:
+		object = "the metadata of a " + d.Kind.Kind
+	}
+	s := "eirinix.Read{Object: " + object
+	if len(d.Namespaces) > 0 {
+		s += fmt.Sprintf(", Namespaces: %q", d.Namespaces)
+	}
+	if l := text(d.Labels); l != "" {
+		s += ", Labels: " + l
+	}
+	if f := text(d.Fields); f != "" {
+		s += ", Fields: " + f
+	}
+	return s + "}"
+}
+
+// OnlyName returns the name that the field selector requires.
+func (d Declaration) OnlyName() (string, bool) {
+	if d.Fields == nil {
+		return "", false
+	}
+	return d.Fields.RequiresExactMatch(metav1.ObjectNameField)
+}
+
 // Problems returns the errors of a declaration. Each goes on after the name of the eirinix.Read.
 func (d Declaration) Problems(scheme *runtime.Scheme) (all []error) {
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
 	if !d.Kind.Empty() {
-		if _, err := New(scheme, []Step{{Reads: []Declaration{d}}}, logr.Discard(), nil); err != nil {
+		if _, err := newView(scheme, d); err != nil {
 			bad(".Object: %T cannot be listed: %w; add its list to ManagerOptions.Scheme", d.Object, err)
 		}
 	}

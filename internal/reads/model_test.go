@@ -1,4 +1,4 @@
-package reads
+package reads_test
 
 import (
 	"cmp"
@@ -21,6 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // model is the naive twin of a view: the objects by namespace and name.
@@ -67,8 +70,9 @@ func described(o client.Object) string {
 // play makes random changes to a Set with one step, and to its model.
 type play struct {
 	*rand.Rand
-	set        *Set
+	set        *reads.Set
 	example    client.Object
+	declared   reads.Declaration
 	namespaces []string // that a declaration reaches
 	model      model
 	version    int
@@ -78,9 +82,10 @@ type play struct {
 func newPlay(example client.Object, declared ...[]string) *play {
 	GinkgoHelper()
 	p := &play{Rand: rand.New(rand.NewSource(GinkgoRandomSeed())), example: example, model: model{}}
-	step := Step{Name: "step"}
+	step := reads.Step{Name: "step"}
+	p.declared = reads.Declaration{Object: example, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
 	for _, namespaces := range declared {
-		step.Reads = append(step.Reads, Declaration{
+		step.Reads = append(step.Reads, reads.Declaration{
 			Object: example, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespaces: namespaces,
 			Index: map[string]client.IndexerFunc{"host": hostsOf, "zone": zonesOf},
 		})
@@ -89,9 +94,9 @@ func newPlay(example client.Object, declared ...[]string) *play {
 		}
 	}
 	var err error
-	p.set, err = New(clientgoscheme.Scheme, []Step{step}, logr.Discard(), nil)
+	p.set, err = reads.New(clientgoscheme.Scheme, []reads.Step{step}, logr.Discard(), nil)
 	Expect(err).NotTo(HaveOccurred())
-	for _, src := range p.set.sources {
+	for _, src := range p.set.Sources() {
 		p.list(src)
 	}
 	return p
@@ -116,23 +121,27 @@ func (p *play) object(namespace string) *unstructured.Unstructured {
 // sent returns a copy of an object as a watch delivers it: in the declared type.
 func (p *play) sent(o *unstructured.Unstructured) client.Object {
 	GinkgoHelper()
-	made, err := p.set.views[0].convert(o)
-	Expect(err).NotTo(HaveOccurred())
+	made, _ := p.example.DeepCopyObject().(client.Object)
+	if tree, untyped := made.(*unstructured.Unstructured); untyped {
+		tree.Object = o.DeepCopy().Object
+	} else {
+		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, made)).To(Succeed())
+	}
 	return made
 }
 
 func (m model) put(o *unstructured.Unstructured) { m[[2]string{o.GetNamespace(), o.GetName()}] = o }
 
 // list sends a source the objects that it follows.
-func (p *play) list(src *source) {
+func (p *play) list(src *reads.Source) {
 	GinkgoHelper()
 	var sent []client.Object
 	for _, o := range p.model {
-		if src.namespace == "" || src.namespace == o.GetNamespace() {
+		if src.Namespace() == "" || src.Namespace() == o.GetNamespace() {
 			sent = append(sent, p.sent(o))
 		}
 	}
-	listed(src, sent...)
+	src.Listed(sent...)
 }
 
 // change makes one random change, which all sources learn of.
@@ -150,15 +159,15 @@ func (p *play) change() {
 	default:
 		p.model.put(o)
 	}
-	for _, src := range p.set.sources {
+	for _, src := range p.set.Sources() {
 		switch {
-		case src.namespace != "" && src.namespace != o.GetNamespace():
+		case src.Namespace() != "" && src.Namespace() != o.GetNamespace():
 		case kind == 0:
 			p.list(src)
 		case kind < 5:
-			src.remove(p.sent(o)) // also of an object that is not there
+			src.Remove(p.sent(o)) // also of an object that is not there
 		default:
-			src.update(p.sent(o))
+			src.Update(p.sent(o))
 		}
 	}
 }
@@ -176,7 +185,7 @@ func (p *play) question() question {
 }
 
 // ask returns the answer of a Snapshot, and writes into the objects that it was given.
-func (p *play) ask(ctx context.Context, t *Snapshot, q question) ([]string, error) {
+func (p *play) ask(ctx context.Context, t *reads.Snapshot, q question) ([]string, error) {
 	GinkgoHelper()
 	r, found := t.Reader("step"), []string{}
 	take := func(o client.Object) {
@@ -195,7 +204,7 @@ func (p *play) ask(ctx context.Context, t *Snapshot, q question) ([]string, erro
 		}
 		return found, err
 	}
-	list, err := newList(clientgoscheme.Scheme, p.set.views[0].declaration)
+	list, err := reads.NewList(clientgoscheme.Scheme, p.declared)
 	Expect(err).NotTo(HaveOccurred())
 	var options []client.ListOption
 	if q.namespace != "" {
@@ -229,7 +238,7 @@ func (p *play) ask(ctx context.Context, t *Snapshot, q question) ([]string, erro
 }
 
 // check compares the answers of a Snapshot with those of a model.
-func (p *play) check(ctx context.Context, t *Snapshot, m model, step int, moment string) {
+func (p *play) check(ctx context.Context, t *reads.Snapshot, m model, step int, moment string) {
 	GinkgoHelper()
 	for range 8 {
 		q := p.question()
@@ -247,8 +256,8 @@ func (p *play) check(ctx context.Context, t *Snapshot, m model, step int, moment
 func (p *play) checkReplay(ctx context.Context) {
 	GinkgoHelper()
 	for range 20 {
-		var noted []Note
-		recorded, questions, answers := WithNotes(ctx, func(n Note) { noted = append(noted, n) }), []question{}, [][]string{}
+		var noted []reads.Note
+		recorded, questions, answers := reads.WithNotes(ctx, func(n reads.Note) { noted = append(noted, n) }), []question{}, [][]string{}
 		t := p.set.Snapshot(recorded)
 		for range 5 {
 			q := p.question()
@@ -256,13 +265,13 @@ func (p *play) checkReplay(ctx context.Context) {
 				questions, answers = append(questions, q), append(answers, answer)
 			}
 		}
-		all, err := Record(noted)
+		all, err := snapshots.Record(noted)
 		Expect(err).NotTo(HaveOccurred())
 		text, err := json.Marshal(all)
 		Expect(err).NotTo(HaveOccurred())
-		var again []Recorded
+		var again []snapshots.Recorded
 		Expect(json.Unmarshal(text, &again)).To(Succeed())
-		replay, seen := p.set.Recall(ctx, again), map[string]bool{}
+		replay, seen := snapshots.Recall(ctx, p.set, again), map[string]bool{}
 		for i, q := range questions {
 			Expect(p.ask(ctx, replay, q)).To(Equal(answers[i]), "%+v in a replay", q)
 			for _, object := range answers[i] {
@@ -283,7 +292,7 @@ var _ = Describe("A step's Reader", func() {
 
 	DescribeTable("answers like a map, of one moment, whatever happens to the objects", func(ctx SpecContext, example client.Object, declared ...[]string) {
 		p := newPlay(example, declared...)
-		var before *Snapshot
+		var before *reads.Snapshot
 		was, since := model{}, 0
 		for step := range 400 {
 			if step%20 == 0 {
@@ -297,7 +306,7 @@ var _ = Describe("A step's Reader", func() {
 		for _, o := range p.model {
 			objects = append(objects, o)
 		}
-		p.check(ctx, p.set.Fill(ctx, objects, nil), p.model, 400, "the same objects in a test")
+		p.check(ctx, snapshots.Fill(ctx, p.set, objects, nil), p.model, 400, "the same objects in a test")
 		p.checkReplay(ctx)
 	},
 		Entry("of a Go type", &corev1.ConfigMap{}, nil),

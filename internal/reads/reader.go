@@ -1,6 +1,6 @@
 package reads
 
-// This file serves the objects to a step, from the state that its call sees.
+// This file serves the objects to one run of a step, from the state that its call sees.
 
 import (
 	"cmp"
@@ -11,136 +11,56 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxWait limits the time for which a call waits for objects that are too old, or have not been listed.
-const maxWait = time.Second
-
-// Snapshot is the state of all views that one call sees. It is safe for concurrent use.
-type Snapshot struct {
-	set *Set
-
-	mu     sync.Mutex
-	states []*contents     // by view; nil if it has not been listed
-	broken []time.Duration // by view: for how long its watch was broken when the state was taken
-	waited []time.Duration // by view: for how long the steps of the call have waited for it
-
-	fixed   bool                    // the states are final
-	partial bool                    // they lack objects that no step has read
-	fails   func(string, use) error // of a fixed Snapshot, by step; may be nil
-	noted   func(Note)              // receives what is read; nil for none
-	err     error                   // why there is nothing else; nil if there is
+// Turn is one run of a step, which may read. All runs of a call share the Snapshot.
+type Turn struct {
+	open   func() *Reader // nil if the step declares nothing
+	once   sync.Once
+	reader *Reader // nil until the step asks for it
 }
 
-// Snapshot returns the state of now, for the call of the context.
-func (s *Set) Snapshot(ctx context.Context) *Snapshot {
-	taken := &Snapshot{set: s, states: make([]*contents, len(s.views)), broken: make([]time.Duration, len(s.views)), waited: make([]time.Duration, len(s.views)), noted: notes(ctx)}
-	for i := range s.views {
-		taken.take(i)
+var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
+
+// From makes the step read from a Snapshot. shared returns the value that all runs of the call share.
+func (t *Turn) From(ctx context.Context, step string, shared func(first func() any) any, snapshot func(context.Context) *Snapshot) {
+	if noted := notes(ctx); noted != nil {
+		noted(Note{Step: step})
 	}
-	return taken
+	t.open = func() *Reader {
+		taken, _ := shared(func() any { return snapshot(ctx) }).(*Snapshot)
+		return taken.Reader(step)
+	}
 }
 
-func (t *Snapshot) take(i int) {
-	v := t.set.views[i]
-	t.broken[i] = 0
-	for _, src := range v.sources {
-		broken, _ := src.broken()
-		t.broken[i] = max(t.broken[i], broken)
-	}
-	t.states[i] = v.published.Load()
-}
-
-// Fill returns a Snapshot of these objects, as if the API server held them and no others. fails returns the error with
-// which reads of a declaration fail; nil for none.
-func (s *Set) Fill(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) *Snapshot {
-	filled := &Snapshot{set: s, broken: make([]time.Duration, len(s.views)), fixed: true, noted: notes(ctx)}
-	if fails != nil {
-		filled.fails = func(_ string, u use) error { return fails(u.declared) }
-	}
-	for _, v := range s.views {
-		filled.states = append(filled.states, v.fill(objects, false))
-	}
-	return filled
-}
-
-// state returns what a step sees of a view. If the objects are too old, it waits a little for new ones. All steps of a
-// call together wait no longer than one, so that the last ones still have time.
-func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.fixed && t.fails != nil {
-		if err := t.fails(step, u); err != nil {
-			return nil, err
+// Reader returns the Reader of the run.
+func (t *Turn) Reader() *Reader {
+	t.once.Do(func() {
+		if t.reader = (&Reader{err: errNoReads}); t.open != nil {
+			t.reader = t.open()
 		}
-	}
-	if !t.fixed && (t.states[u.at] == nil || u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale) {
-		began, most := time.Now(), maxWait-t.waited[u.at]
-		if deadline, ok := ctx.Deadline(); ok { // leave time for the reason
-			most = min(most, time.Until(deadline)/2)
-		}
-		waiting, cancel := context.WithTimeout(ctx, most)
-		defer cancel()
-		for _, src := range u.sources {
-			src.awaitAlive(waiting)
-		}
-		t.waited[u.at] += time.Since(began)
-		t.take(u.at)
-	}
-	c := t.states[u.at]
-	switch {
-	case c == nil:
-		for _, src := range u.sources {
-			if err := src.unlisted(); err != nil {
-				return nil, err
-			}
-		}
-		return nil, fmt.Errorf("%s have not been listed yet", u.declaration)
-	case u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale:
-		err := &StaleError{MaxStale: u.declared.MaxStale}
-		for _, src := range u.sources {
-			if broken, why := src.broken(); broken > err.For {
-				err.Objects, err.For, err.Reason = src.String(), broken, why
-				src.sayStale(step, err)
-			}
-		}
-		return nil, err
-	case c.broken != nil:
-		return nil, &brokenError{c.broken}
-	case u.declared.Required && !t.partial && c.objects.Len() == 0:
-		return nil, &AbsentError{u.String()}
-	}
-	return c, nil
+	})
+	return t.reader
 }
 
-// StaleError is the error of a step whose objects are older than it allows.
-type StaleError struct {
-	Objects       string
-	For, MaxStale time.Duration
-	Reason        string
+// Err returns the error with which the step has failed, although the step may have dropped it.
+func (t *Turn) Err() error {
+	if t.reader == nil {
+		return nil
+	}
+	return t.reader.Err()
 }
-
-func (e *StaleError) Error() string {
-	return fmt.Sprintf("%s are known as they were %s ago, and the step allows %s (Read.MaxStale): %s",
-		e.Objects, e.For.Round(time.Second), e.MaxStale, e.Reason)
-}
-
-// brokenError is the error of a step after a function of its declaration has failed. It can quote an object.
-type brokenError struct{ error }
-
-func (e *brokenError) Unwrap() error { return e.error }
 
 // Reader serves one step from a Snapshot. It is safe for concurrent use.
 type Reader struct {
-	snapshot *Snapshot
+	snapshot *Snapshot // nil if all reads fail with err
 	step     string
 	uses     []use
 
@@ -152,14 +72,8 @@ var _ client.Reader = (*Reader)(nil)
 
 // Reader returns the Reader of a step.
 func (t *Snapshot) Reader(step string) *Reader {
-	if t.err != nil {
-		return Failing(t.err)
-	}
 	return &Reader{snapshot: t, step: step, uses: t.set.steps[step]}
 }
-
-// Failing returns a Reader that fails with an error.
-func Failing(err error) *Reader { return &Reader{err: err} }
 
 // Err returns the first error of the Reader that is not about a missing object. A step that had one has failed,
 // because it has decided without what it declares.
@@ -182,11 +96,11 @@ func (r *Reader) failed(err error) error {
 func (r *Reader) state(ctx context.Context, u use) (*contents, error) {
 	c, err := r.snapshot.state(ctx, r.step, u)
 	if r.snapshot.noted != nil {
-		n := Note{step: r.step, view: u.view}
+		n := Note{Step: r.step, view: u.view}
 		if _, quotes := errors.AsType[*brokenError](err); quotes {
-			n.failure = fmt.Sprintf("Read.Transform or Read.Index of %s fails", u.declaration)
+			n.Failure = fmt.Sprintf("Read.Transform or Read.Index of %s fails", u.declaration)
 		} else if err != nil {
-			n.failure = err.Error()
+			n.Failure = err.Error()
 		}
 		r.snapshot.noted(n)
 	}
@@ -233,8 +147,16 @@ func (r *Reader) note(v *view, e *entry) {
 	}
 }
 
-// scratch holds entries while their number is not known.
-var scratch = sync.Pool{New: func() any { return new([]*entry) }}
+// hit is an entry that a List has found.
+type hit struct {
+	*entry
+	of *view
+}
+
+func (h hit) compare(other hit) int { return h.entry.compare(other.entry) }
+
+// scratch holds hits while their number is not known.
+var scratch = sync.Pool{New: func() any { return new([]hit) }}
 
 // List copies all declared objects of the list's kind into list, ordered by namespace and name. Of the options, it
 // knows the namespace, selectors of labels, indexes as fields, and the limit.
@@ -243,18 +165,18 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if err != nil {
 		return r.failed(err)
 	}
-	found, _ := scratch.Get().(*[]*entry)
+	found, _ := scratch.Get().(*[]hit)
 	defer func() {
 		clear(*found)
 		*found = (*found)[:0]
 		scratch.Put(found)
 	}()
-	var from *view
-	var origins []*view // of found; only if there is more than one
+	var searched *view
 	for _, u := range r.uses {
 		if !u.serves(list, u.list) || !u.reaches(q.namespace) {
 			continue
 		}
+		searched = u.view
 		c, err := r.state(ctx, u)
 		if err != nil {
 			return r.failed(err)
@@ -263,60 +185,39 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		if err := u.find(c, &q, found); err != nil {
 			return r.failed(err)
 		}
-		if from == nil {
-			from = u.view
-			continue
+		if before > 0 { // an object of several declarations is served by the first
+			slices.SortStableFunc(*found, hit.compare)
+			*found = slices.CompactFunc(*found, func(a, b hit) bool { return a.compare(b) == 0 })
 		}
-		if origins == nil {
-			origins = slices.Repeat([]*view{from}, before)
-		}
-		*found, origins = merge(*found, before, origins, u.view)
 	}
-	if from == nil {
+	if searched == nil {
 		return r.failed(r.undeclared(list, q.namespace, ""))
 	}
-	return r.fill(list, from, origins, *found, &q)
+	return r.fill(reflect.ValueOf(list).Elem().Field(searched.items), *found, &q)
 }
 
-// merge drops those entries from before on that an earlier declaration has too, and keeps the order.
-func merge(found []*entry, before int, origins []*view, v *view) ([]*entry, []*view) {
-	for _, e := range found[before:] {
-		if at, has := slices.BinarySearchFunc(found[:before], e, (*entry).compare); !has {
-			found, origins = slices.Insert(found[:before:before], at, e), slices.Insert(origins, at, v)
-			before++
-			found = found[:before]
-		}
-	}
-	return found[:before], origins
-}
-
-// fill decodes the entries into the list.
-func (r *Reader) fill(list client.ObjectList, v *view, origins []*view, found []*entry, q *query) error {
-	items := reflect.ValueOf(list).Elem().Field(v.items)
+// fill decodes the hits into the items of a list.
+func (r *Reader) fill(items reflect.Value, found []hit, q *query) error {
 	items.SetZero()
 	items.Grow(len(found)) // a new slice of reflect.MakeSlice takes memory of its own
 	items.SetLen(len(found))
 	used := 0
-	for i, e := range found {
+	for _, h := range found {
 		if q.limit > 0 && used == q.limit {
 			break
 		}
-		of := v
-		if origins != nil {
-			of = origins[i]
-		}
 		item := items.Index(used).Addr().Interface()
-		if err := r.decode(of, e, item); err != nil {
+		if err := r.decode(h.of, h.entry, item); err != nil {
 			return err
 		}
-		if q.needsObject() {
+		if q.labels != nil || len(q.others) > 0 {
 			o, ok := item.(client.Object)
-			if !ok || !q.matches(of, o) {
+			if !ok || !q.matches(h.of, o) {
 				items.Index(used).SetZero()
 				continue
 			}
 		}
-		r.note(of, e)
+		r.note(h.of, h.entry)
 		used++
 	}
 	items.SetLen(used)
@@ -398,7 +299,7 @@ func (c *contents) namespace(asked string) string {
 }
 
 // find adds the entries that a query asks for, in order.
-func (v *view) find(c *contents, q *query, found *[]*entry) error {
+func (v *view) find(c *contents, q *query, found *[]hit) error {
 	for _, f := range q.others {
 		if !slices.Contains(v.indexes, f.Field) {
 			return v.noIndex(f.Field)
@@ -411,7 +312,7 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 		if namespace != "" && e.namespace != namespace {
 			return false
 		}
-		*found = append(*found, e)
+		*found = append(*found, hit{e, v})
 		return true
 	}
 	if q.index == "" {
@@ -430,8 +331,6 @@ func (v *view) noIndex(name string) error {
 	return fmt.Errorf("%s has no index %q; add it: Index: map[string]client.IndexerFunc{%q: func(o client.Object) []string {...}}", v.declaration, name, name)
 }
 
-func (q *query) needsObject() bool { return q.labels != nil || len(q.others) > 0 }
-
 // matches reports whether an object matches the parts of a query that no index answers.
 func (q *query) matches(v *view, o client.Object) bool {
 	selected := q.labels == nil || q.labels.Matches(labels.Set(o.GetLabels()))
@@ -441,26 +340,21 @@ func (q *query) matches(v *view, o client.Object) bool {
 }
 
 // undeclared returns the error for objects that the step does not declare. It names the declaration to add.
-func (r *Reader) undeclared(o any, namespace, name string) error {
+func (r *Reader) undeclared(o runtime.Object, namespace, name string) error {
 	if r.snapshot == nil {
 		return r.err
 	}
 	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
-	if u, ok := o.(interface {
-		GroupVersionKind() schema.GroupVersionKind
-	}); ok && u.GroupVersionKind().Kind != "" { // typed objects mostly name none
-		what = fmt.Sprintf("%s (%s)", what, u.GroupVersionKind())
+	add := fmt.Sprintf("eirinix.Read{Object: &%s{}", strings.TrimSuffix(what, "List"))
+	if kind := o.GetObjectKind().GroupVersionKind(); kind.Kind != "" { // typed objects mostly name none
+		what = fmt.Sprintf("%s (%s)", what, kind)
 	}
 	if namespace != "" {
 		what += " in namespace " + namespace
+		add += fmt.Sprintf(", Namespaces: []string{%q}", namespace)
 	}
 	if name != "" {
 		what += " with name " + name
-	}
-	element := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", o), "*"), "List")
-	add := fmt.Sprintf("eirinix.Read{Object: &%s{}", element)
-	if namespace != "" {
-		add += fmt.Sprintf(", Namespaces: []string{%q}", namespace)
 	}
 	declared := make([]string, 0, len(r.uses))
 	for _, u := range r.uses {

@@ -20,7 +20,7 @@ var _ = Describe("A Reader", func() {
 	It("ignores the namespace of a question about objects that are in none, as other clients do", func(ctx SpecContext) {
 		set, err := New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: []Declaration{{
 			Object: &corev1.Node{}, Kind: corev1.SchemeGroupVersion.WithKind("Node"),
-			Index: map[string]client.IndexerFunc{"zone": zonesOf},
+			Index: map[string]client.IndexerFunc{"zone": func(o client.Object) []string { return []string{o.GetLabels()["zone"]} }},
 		}}}}, logr.Discard(), nil)
 		Expect(err).NotTo(HaveOccurred())
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker", Labels: map[string]string{"zone": "x"}}}

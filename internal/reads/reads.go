@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,43 +18,15 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// Declaration describes objects that a step looks at. It is eirinix.Read with its defaults resolved.
-type Declaration struct {
-	Object     client.Object // of the Go type in which the objects are served
-	Kind       schema.GroupVersionKind
-	Namespaces []string // empty: all
-	Labels     labels.Selector
-	Fields     fields.Selector
-	Transform  func(client.Object)
-	Index      map[string]client.IndexerFunc
-	MaxStale   time.Duration // 0: objects of any age will do
-	Required   bool
-
-	// Same identifies a declaration that several steps share. Declarations with equal and non-nil values are the same.
-	Same any
-}
 
 // Step is a step with its declarations.
 type Step struct {
 	Name  string
 	Reads []Declaration
-}
-
-// SelectorOf returns the selector of labels that a declaration has. nil selects all, as in the API.
-func SelectorOf(l *metav1.LabelSelector) (labels.Selector, error) {
-	if l == nil {
-		return nil, nil //nolint:nilnil // no selector
-	}
-	return metav1.LabelSelectorAsSelector(l)
 }
 
 // use is the use of a view by a step.
@@ -79,8 +50,8 @@ type Set struct {
 	unwatched atomic.Bool // nothing notices a dead connection, as over HTTP/1.1
 }
 
-// New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fill replaces
-// it.
+// New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fixed
+// replaces it.
 func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics) (*Set, error) {
 	s := &Set{scheme: scheme, steps: map[string][]use{}, log: log, changed: make(chan struct{}, 1)}
 	if metrics != nil {
@@ -97,7 +68,9 @@ func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics
 				v.requiring = append(v.requiring, step.Name)
 			}
 			for _, src := range v.sources {
-				src.tolerate(d.MaxStale)
+				if d.MaxStale > 0 && (src.patience == 0 || d.MaxStale < src.patience) {
+					src.patience = d.MaxStale
+				}
 			}
 		}
 	}
@@ -123,7 +96,7 @@ func (s *Set) viewOf(d Declaration) (*view, error) {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {
-		src := s.sourceOf(v, namespace)
+		src := s.sourceOf(d, namespace)
 		src.views = append(src.views, v)
 		v.sources = append(v.sources, src)
 		v.missing[src] = true
@@ -131,80 +104,19 @@ func (s *Set) viewOf(d Declaration) (*view, error) {
 	return v, nil
 }
 
-func (s *Set) sourceOf(v *view, namespace string) *source {
-	of := origin{kind: v.declaration.Kind, form: formOf(v.declaration.Object), namespace: namespace, labels: text(v.declaration.Labels), fields: text(v.declaration.Fields)}
+func (s *Set) sourceOf(d Declaration, namespace string) *source {
+	of := origin{kind: d.Kind, form: formOf(d.Object), namespace: namespace, labels: text(d.Labels), fields: text(d.Fields)}
 	for _, known := range s.sources {
 		if known.origin == of {
 			return known
 		}
 	}
-	src := newSource(s, of, v)
+	src := &source{
+		origin: of, set: s, declared: d, settled: make(chan struct{}),
+		wake: make(chan struct{}, 1), since: time.Now(), ended: make(chan struct{}),
+	}
 	s.sources = append(s.sources, src)
 	return src
-}
-
-// text returns a selector as it is sent.
-func text(s selector) string {
-	if s == nil || s.Empty() {
-		return ""
-	}
-	return s.String()
-}
-
-// selector is a labels.Selector or a fields.Selector.
-type selector interface {
-	Empty() bool
-	String() string
-}
-
-// form is the form in which objects are served. An API server sends it as it is, so that it is part of a source.
-type form int
-
-const (
-	typed form = iota
-	untyped
-	metadata
-)
-
-func formOf(o client.Object) form {
-	switch o.(type) {
-	case *metav1.PartialObjectMetadata:
-		return metadata
-	case runtime.Unstructured:
-		return untyped
-	}
-	return typed
-}
-
-// equal reports whether two declarations keep the same objects in the same way. Functions cannot be compared, so that
-// declarations with functions are equal only if they are the same.
-func (d Declaration) equal(other Declaration) bool {
-	return (d.Same != nil && d.Same == other.Same || d.Transform == nil && other.Transform == nil && len(d.Index)+len(other.Index) == 0) &&
-		d.Kind == other.Kind && formOf(d.Object) == formOf(other.Object) && slices.Equal(d.Namespaces, other.Namespaces) &&
-		text(d.Labels) == text(other.Labels) && text(d.Fields) == text(other.Fields)
-}
-
-// String returns the declaration as it stands in a program.
-func (d Declaration) String() string {
-	var b strings.Builder
-	switch o := d.Object.(type) {
-	case *unstructured.Unstructured:
-		fmt.Fprintf(&b, "eirinix.Read{Object: an unstructured %s", d.Kind.Kind)
-	case *metav1.PartialObjectMetadata:
-		fmt.Fprintf(&b, "eirinix.Read{Object: the metadata of a %s", d.Kind.Kind)
-	default:
-		fmt.Fprintf(&b, "eirinix.Read{Object: &%s{}", strings.TrimPrefix(fmt.Sprintf("%T", o), "*"))
-	}
-	if len(d.Namespaces) > 0 {
-		fmt.Fprintf(&b, ", Namespaces: %q", d.Namespaces)
-	}
-	if l := text(d.Labels); l != "" {
-		fmt.Fprintf(&b, ", Labels: %s", l)
-	}
-	if f := text(d.Fields); f != "" {
-		fmt.Fprintf(&b, ", Fields: %s", f)
-	}
-	return b.String() + "}"
 }
 
 // Empty reports whether no step declares anything.
@@ -276,13 +188,6 @@ func (s *Set) Settled(ctx context.Context) {
 	}
 }
 
-// AbsentError is the error of a step that requires an object which is not there.
-type AbsentError struct{ Objects string }
-
-func (e *AbsentError) Error() string {
-	return fmt.Sprintf("there is no %s, and the step requires one (Read.Required); create it", e.Objects)
-}
-
 // Waiting returns the reason why a step cannot be served: objects that it reads have never been listed, or one that it
 // requires is missing. It is nil if it can.
 func (s *Set) Waiting(step string) error {
@@ -293,7 +198,7 @@ func (s *Set) Waiting(step string) error {
 			}
 		}
 		if u.declared.Required && u.absent.Load() {
-			return &AbsentError{u.String()}
+			return u.absence()
 		}
 	}
 	return nil

@@ -4,16 +4,14 @@ package reads
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,40 +36,31 @@ type origin struct {
 	namespace, labels, fields string
 }
 
-// source follows the objects of an origin, and passes them to its views. Its own fields do not change while it runs,
-// but for those of the goroutine that runs it.
+// source follows the objects of an origin, and passes them to its views. It is safe for concurrent use.
 type source struct {
 	origin
 	set      *Set
-	labelled labels.Selector
-	selected fields.Selector
-	example  client.Object // of the declared type
+	declared Declaration // of the first view
 	views    []*view
 	patience time.Duration // the shortest MaxStale of a use; 0 for none
-	log      logr.Logger
 
 	listed  atomic.Bool  // at least once
 	held    atomic.Int64 // objects, for the metrics
 	settled chan struct{}
 	settle  sync.Once
+	wake    chan struct{} // by a call
 
-	pending [][]incoming // a list that is stored once its watch has begun; nil for none
+	pending [][]incoming // a list that is stored once its watch has begun; nil for none; only for the goroutine of run
 
-	account
-}
-
-func newSource(s *Set, of origin, v *view) *source {
-	return &source{
-		origin: of, set: s, labelled: v.declaration.Labels, selected: v.declaration.Fields, example: v.declaration.Object,
-		settled: make(chan struct{}), log: s.log, account: newAccount(),
-	}
-}
-
-// tolerate takes the MaxStale of a use into account.
-func (s *source) tolerate(stale time.Duration) {
-	if stale > 0 && (s.patience == 0 || stale < s.patience) {
-		s.patience = stale
-	}
+	mu     sync.Mutex    // guards the rest, which calls ask about
+	since  time.Time     // from when on changes may be missing; zero while the watch is alive
+	sign   time.Time     // the last sign of life
+	why    error         // the last failure; nil if there was none
+	said   []string      // the kinds of reasons that the log has since then
+	began  time.Time     // the attempt that goes on; zero for none
+	tried  time.Time     // the end of the last attempt
+	slowly bool          // the last attempt took longer than a call waits
+	ended  chan struct{} // closed at the end of this attempt, or of the next one
 }
 
 // String names the objects for messages. No two sources have the same name.
@@ -147,32 +136,32 @@ func (s *source) take(how watch.EventType, object client.Object) {
 	}
 }
 
-// scopeError is the error for a namespace of a kind that has none.
-type scopeError struct{ kind string }
-
-func (e *scopeError) Error() string {
-	return e.kind + " is in no namespace; leave out Read.Namespaces"
-}
+// errScope is the error for a namespace of a kind that has none.
+var errScope = errors.New("is in no namespace; leave out Read.Namespaces")
 
 // options returns the options of a request.
 func (s *source) options(o metav1.ListOptions) *client.ListOptions {
-	return &client.ListOptions{Namespace: s.namespace, LabelSelector: s.labelled, FieldSelector: s.selected, Limit: o.Limit, Continue: o.Continue, Raw: &o}
+	return &client.ListOptions{Namespace: s.namespace, LabelSelector: s.declared.Labels, FieldSelector: s.declared.Fields, Limit: o.Limit, Continue: o.Continue, Raw: &o}
 }
 
 func (s *source) newList(c client.Client) (client.ObjectList, error) {
 	if s.namespace != "" {
-		if namespaced, err := c.IsObjectNamespaced(s.example); err != nil {
+		if namespaced, err := c.IsObjectNamespaced(s.declared.Object); err != nil {
 			return nil, err
 		} else if !namespaced {
-			return nil, &scopeError{s.kind.Kind}
+			return nil, fmt.Errorf("%s %w", s.kind.Kind, errScope)
 		}
 	}
-	return newList(c.Scheme(), Declaration{Object: s.example, Kind: s.kind})
+	return newList(c.Scheme(), s.declared)
 }
 
 // await limits the wait for an answer. The function ends the wait.
 func (s *source) await(ctx context.Context) (_ context.Context, answered func()) {
-	s.begin()
+	s.mu.Lock()
+	if s.began.IsZero() { // an attempt begins with its first request
+		s.began = time.Now()
+	}
+	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	deadline, silent := time.AfterFunc(answerTimeout, cancel), time.AfterFunc(silence, func() { s.broke(errSilent) })
 	return ctx, func() { deadline.Stop(); silent.Stop() }

@@ -14,7 +14,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/third_party/forked/golang/btree"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -259,6 +258,11 @@ func (v *view) notice() {
 	wait.Signal(v.set.changed)
 }
 
+// absence returns the error of a step that requires an object which is not there.
+func (v *view) absence() error {
+	return fmt.Errorf("there is no %s, and the step requires one (Read.Required); create it", v)
+}
+
 // String names the objects for messages.
 func (v *view) String() string {
 	return describe(v.sources[0].origin, strings.Join(v.declaration.Namespaces, ", "))
@@ -318,68 +322,18 @@ func (v *view) covers(key client.ObjectKey) bool {
 	return !selected || name == key.Name
 }
 
-// OnlyName returns the name that the field selector requires.
-func (d Declaration) OnlyName() (string, bool) {
-	if d.Fields == nil {
-		return "", false
-	}
-	return d.Fields.RequiresExactMatch(metav1.ObjectNameField)
-}
-
-// fill returns the state of a view that holds those of the objects that its declaration selects. The selectors have
-// selected them already if selected is true.
-func (v *view) fill(objects []*unstructured.Unstructured, selected bool) *contents {
+// holding returns the state of a view that holds these objects, and fails with err unless it is nil. It changes the
+// objects.
+func (v *view) holding(objects []client.Object, err error) *contents {
 	filled := &view{declaration: v.declaration, indexes: v.indexes}
 	filled.all = filled.empty()
+	filled.all.broken = err
 	for _, o := range objects {
-		if selected && o.GroupVersionKind() != v.declaration.Kind || !selected && !v.declaration.Selects(o) {
-			continue
-		}
-		made, err := v.convert(o)
-		if err != nil {
-			filled.all.broken = fmt.Errorf("%s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
-			continue
-		}
-		if in := filled.kept(made); in.failed != nil {
+		if in := filled.kept(o); in.failed != nil {
 			filled.all.broken = in.failed
 		} else {
 			filled.put(in)
 		}
 	}
 	return &filled.all
-}
-
-// convert returns a copy of an object in the declared type.
-func (v *view) convert(o *unstructured.Unstructured) (client.Object, error) {
-	if formOf(v.declaration.Object) == untyped {
-		return o.DeepCopy(), nil
-	}
-	made, _ := reflect.New(v.object.Elem()).Interface().(client.Object) // the declared object is one
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, made)
-	return made, err
-}
-
-// Selects reports whether the declaration selects an object, as an API server would.
-func (d Declaration) Selects(o *unstructured.Unstructured) bool {
-	if o.GroupVersionKind() != d.Kind || len(d.Namespaces) > 0 && !slices.Contains(d.Namespaces, o.GetNamespace()) {
-		return false
-	}
-	return (d.Labels == nil || d.Labels.Matches(labels.Set(o.GetLabels()))) &&
-		(d.Fields == nil || d.Fields.Matches(FieldsOf{o}))
-}
-
-// FieldsOf serves the fields of an object to a selector. An API server knows some of them by a path, such as
-// spec.nodeName or type.
-type FieldsOf struct{ *unstructured.Unstructured }
-
-// Has reports whether the object has a value at a path.
-func (f FieldsOf) Has(path string) bool { return f.Get(path) != "" }
-
-// Get returns the value at a path as a text.
-func (f FieldsOf) Get(path string) string {
-	value, _, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprint(value)
 }

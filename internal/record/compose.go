@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
-	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // file is a recording to be written.
@@ -85,8 +85,8 @@ type exchange struct {
 	response map[string]any // nil if the answer is no review
 	error    string         // the answer that is no review
 
-	reads        []reads.Recorded // what the steps have read; nil if they could not, or if it is left out
-	readsLeftOut string           // why
+	reads        []snapshots.Recorded // what the steps have read; nil if they could not, or if it is left out
+	readsLeftOut string               // why
 
 	// The patch is redacted by its result. If anything was redacted, a new patch is made between the redacted objects.
 	// So it applies to the recorded object as the patch of the response did to the object.

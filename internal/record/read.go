@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // Recorded is a call with its answer, as it was recorded.
@@ -39,8 +39,8 @@ type Circumstances struct {
 
 	// Reads is what the steps have read beside the request (Call.Reader), redacted. It is empty if they could read but
 	// did not, and nil if they could not, or if ReadsLeftOut holds the reason why it was not kept.
-	Reads        []reads.Recorded `json:"reads,omitzero"`
-	ReadsLeftOut string           `json:"readsLeftOut,omitempty"`
+	Reads        []snapshots.Recorded `json:"reads,omitzero"`
+	ReadsLeftOut string               `json:"readsLeftOut,omitempty"`
 }
 
 // Read reads a recording, or all recordings of a folder (*.json), sorted by name and so by time. An AdmissionReview

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // These constants bound the objects of one call. A call that reads more is recorded without them.
@@ -90,14 +91,14 @@ func (r *readings) release() {
 
 // recorded returns what the steps have read, as trees of JSON. It is nil if no step could read, or if the reason says
 // why the notes were not kept.
-func (r *readings) recorded() (all []reads.Recorded, left string, err error) {
+func (r *readings) recorded() (all []snapshots.Recorded, left string, err error) {
 	r.mu.Lock()
 	notes, begun, left := slices.Clip(r.notes), r.begun, r.lost
 	r.mu.Unlock()
 	if !begun || left != "" {
 		return nil, left, nil
 	}
-	if all, err = reads.Record(notes); err != nil {
+	if all, err = snapshots.Record(notes); err != nil {
 		return nil, "what the steps read cannot be written: " + err.Error(), nil //nolint:nilerr // the call is recorded without them
 	}
 	for _, one := range all {

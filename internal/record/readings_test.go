@@ -19,6 +19,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/record"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
 
 // cluster is what the step "volumes" can read.
@@ -45,8 +46,11 @@ func newCluster(keep func(client.Object), objects ...string) *cluster {
 
 // reader returns what the step reads with in a call.
 func (c *cluster) reader(ctx context.Context) *reads.Reader {
-	reads.Begin(ctx, "volumes")
-	return c.set.Fill(ctx, c.objects, c.fails).Reader("volumes")
+	var turn reads.Turn
+	turn.From(ctx, "volumes", func(first func() any) any { return first() }, func(ctx context.Context) *reads.Snapshot {
+		return snapshots.Fill(ctx, c.set, c.objects, c.fails)
+	})
+	return turn.Reader()
 }
 
 // listing is a step that lists all ConfigMaps and Secrets.

@@ -20,12 +20,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -184,8 +184,14 @@ type World struct {
 	Modes  *corev1.ConfigMap
 	Labels func(ctx context.Context, namespace string) (labels.Set, error)
 
-	// Objects returns the objects of the cluster that steps read; nil for none.
-	Objects func(context.Context) ([]client.Object, error)
+	// Reads returns where steps read what they declare.
+	Reads func(declared *reads.Set, scheme *runtime.Scheme) Reading
+}
+
+// Reading is where steps read.
+type Reading interface {
+	Snapshot(context.Context) *reads.Snapshot // what a call sees
+	Waiting(step string) error                // why a step cannot be served yet, or nil
 }
 
 // Offline is what a program serves and registers in a World.
