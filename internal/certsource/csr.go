@@ -200,13 +200,13 @@ func (k *requester) until(ctx context.Context, at time.Time, each func(context.C
 
 // take stores a new certificate, and decides when to request the next one.
 func (k *requester) take(certificate *tls.Certificate) {
-	now := k.out.now()
+	now, leaf := k.out.now(), certificate.Leaf
 	k.issued, k.delays, k.trustedAt = certificate, nil, time.Time{}
-	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
+	k.renewAt = leaf.NotBefore.Add(ca.RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), rand.Float64()*2-1))
 	if k.renewAt.Before(now.Add(k.Retry)) {
 		// Most of its lifetime is already over: the signer backdates it, or its CA expires soon. An immediate request
 		// would only return the same again.
-		k.renewAt = now.Add(max(k.Retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
+		k.renewAt = now.Add(max(k.Retry, leaf.NotAfter.Sub(now)/3*2))
 	}
 }
 

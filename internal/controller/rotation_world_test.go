@@ -262,7 +262,8 @@ func (l leaf) sign(authority *ca.Authority) error {
 	l.r.serves = &chain{
 		authority: authority, leaf: certificate.Leaf, intermediates: authority.Chain, label: w.trust.describe(authority),
 	}
-	renewAt := ca.RenewAt(certificate.Leaf, w.rng.Float64()*2-1)
+	made := certificate.Leaf
+	renewAt := made.NotBefore.Add(ca.RenewIn(made.NotAfter.Sub(made.NotBefore), w.rng.Float64()*2-1))
 	if !certificate.Leaf.NotAfter.Before(authority.Certificate.NotAfter) {
 		renewAt = certificate.Leaf.NotAfter
 	}
