@@ -31,11 +31,11 @@ const (
 // needed. All three are adopted together, when they match. It thus makes no difference whether they are replaced at
 // once or one after the other. The fields must not change while Files runs.
 type Files struct {
-	Dir           string           // the folder of the files
-	Cert, Key, CA string           // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
-	Hosts         []string         // the certificate must be valid for them (see ca.ParseHosts)
-	Poll          time.Duration    // between two reads; 0 means DefaultPoll
-	Now           func() time.Time // nil means time.Now
+	Dir           string        // the folder of the files
+	Cert, Key, CA string        // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
+	Hosts         []string      // the certificate must be valid for them (see ca.ParseHosts)
+	Poll          time.Duration // between two reads; 0 means DefaultPoll
+	Now           func() time.Time
 }
 
 // Validate returns an error that describes an invalid field.
