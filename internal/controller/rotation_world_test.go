@@ -213,7 +213,7 @@ func (r *replica) config(p *process) controller.Config {
 	}
 	return controller.Config{
 		Cache: cache, Configurations: connection.all(), Lease: leaseOf(p),
-		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Retain: retain, Log: logr.Discard(), Now: p.now},
+		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Log: logr.Discard(), Now: p.now},
 		Registration: program,
 		Registers:    true, Serving: true, Retain: retain, Lag: w.lag,
 		Ready: func(err error) { r.becomes(p, err) },
