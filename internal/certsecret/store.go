@@ -66,7 +66,6 @@ type Store struct {
 	Cached func(ctx context.Context) (*corev1.Secret, error)
 }
 
-// String returns the Secret's namespace and name.
 func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 
 // Restore returns the state that all replicas share. It creates a missing Secret, repairs an unusable one and migrates

@@ -130,7 +130,6 @@ func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
 	return ca.Bundle(c.TrustPEM, text), nil
 }
 
-// String names the signer.
 func (c *CSR) String() string { return "signer " + c.SignerName }
 
 // Run implements Source.

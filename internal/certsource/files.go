@@ -70,7 +70,6 @@ func (f *Files) Bundle(context.Context) ([]byte, error) {
 	return bundleOf(f, t, err)
 }
 
-// String names the files.
 func (f *Files) String() string {
 	cert, key, ca := f.names()
 	return fmt.Sprintf("certificate files %s, %s and %s in %s", cert, key, ca, cmp.Or(f.Dir, "/"))

@@ -42,7 +42,6 @@ func (s *Secret) Validate() error {
 	return about(s, err)
 }
 
-// String returns the Secret's namespace and name.
 func (s *Secret) String() string { return "Secret " + strings.TrimPrefix(s.Namespace+"/"+s.Name, "/") }
 
 // Run implements Source.

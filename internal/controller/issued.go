@@ -1,11 +1,8 @@
 package controller
 
-// This file reconciles certificates that an external issuer makes (see package certsource). First every caBundle trusts
-// both the served certificate and the next one. Then the next one is served. A CA that is no longer needed leaves after
-// a while.
-//
-// Replicas need not know of each other. Each adds the CAs that it needs. It removes only CAs that it has not needed,
-// and has not seen another replica add, for as long as a certificate may be in use.
+// This file reconciles certificates that an external issuer makes (see package certsource). The next one is served once
+// every caBundle trusts it. Replicas need not know of each other: each adds the CAs that it needs, and removes only those
+// that it has not needed, and has not seen another replica add, for as long as a certificate may be in use.
 
 import (
 	"context"
@@ -38,10 +35,8 @@ type Issued struct {
 	since   time.Time
 }
 
-// String names the source.
 func (f *Issued) String() string { return f.From.String() }
 
-// Obtain implements Certificates.
 func (f *Issued) Obtain(ctx context.Context, _ Observation, _ bool) error {
 	select {
 	case <-f.Arrived():

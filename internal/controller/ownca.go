@@ -64,7 +64,6 @@ type OwnCA struct {
 	held    []string // hashes of the CAs that the Secret holds
 }
 
-// String names the Secret.
 func (k *OwnCA) String() string { return "Secret " + k.Store.String() }
 
 // Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. If another process
@@ -91,10 +90,9 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, await bool) error {
 	}
 }
 
-// ObtainTrust is Obtain, because a process that registers can make the CA.
+// ObtainTrust makes the CA if there is none, as a process that registers can.
 func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k.Obtain(ctx, o, false) }
 
-// Run renews the serving certificate until ctx ends.
 func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
 
 // read returns the state of the Secret. A Secret that is missing or unusable gets the CA in this process's memory back,

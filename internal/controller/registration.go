@@ -43,7 +43,6 @@ type Observation struct {
 	all []observed
 }
 
-// found returns the configurations that were read.
 func (o Observation) found() []webhookconf.Found {
 	return list.Of(o.all, func(conf observed) webhookconf.Found { return conf.found })
 }
@@ -62,7 +61,6 @@ func (c *Controller) aim(o *Observation) {
 	}
 }
 
-// observe returns both configurations from the cached copies.
 func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
 		return conf.Read(ctx, c.Cache.Get)

@@ -31,7 +31,6 @@ type Lease struct {
 	Namespace, Name string
 }
 
-// String returns the namespace and the name.
 func (l *Lease) String() string { return l.Namespace + "/" + l.Name }
 
 // Empty returns the object before it is created, for a cache to fill in.
