@@ -32,7 +32,7 @@ func (p *program) newCertificates() controller.Certificates {
 			config: p.config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
 		}))
 		served.Hosts, served.AtOnce, served.Log = o.calledHosts(), m.host != nil, log
-		return &controller.Issued{Served: served, Retain: o.retain()}
+		return &controller.Issued{Served: served}
 	}
 	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), nil)
 	leaf.Key, leaf.ServerTime = ca.KeyAlgorithm(o.KeyAlgorithm), m.api.ServerTime
@@ -45,7 +45,7 @@ func (p *program) newCertificates() controller.Certificates {
 				return secret, p.cache.Get(ctx, secret)
 			},
 		},
-		Leaf: leaf, SetUp: *o.SetupCertificate, Retain: o.retain(), Log: log, Now: m.api.Earlier,
+		Leaf: leaf, SetUp: *o.SetupCertificate, Log: log, Now: m.api.Earlier,
 	}
 }
 

@@ -125,14 +125,10 @@ func EncodeCertificate(certificate *x509.Certificate) []byte {
 // trusts the authority itself, or an authority that has issued a certificate of its chain. ServerTime is a valid
 // option.
 func (a *Authority) TrustedBy(bundle []byte, now time.Time, opts ...Option) bool {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	for _, certificate := range append([]*x509.Certificate{a.Certificate}, a.Chain...) {
+	roots := Pool(SplitBundle(bundle)...)
+	return slices.ContainsFunc(append([]*x509.Certificate{a.Certificate}, a.Chain...), func(certificate *x509.Certificate) bool {
 		now := Moment(certificate, now, opts...)
 		_, err := certificate.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		if err == nil {
-			return true
-		}
-	}
-	return false
+		return err == nil
+	})
 }

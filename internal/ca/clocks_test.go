@@ -59,5 +59,20 @@ var _ = Describe("RenewIn", func() {
 		Entry("earliest", -1.0, 18*time.Hour),
 		Entry("latest", 1.0, 22*time.Hour),
 		Entry("out of range", -99.0, 18*time.Hour),
+		Entry("out of range on the other side", 99.0, 22*time.Hour),
+	)
+
+	DescribeTable("is never in the past of a fresh certificate, however short its life", func(lifetime time.Duration) {
+		leaf := Must(NewCA(year, now).SignServing([]string{"h"}, lifetime, now)).Leaf
+		renewal := func(jitter float64) time.Time {
+			return leaf.NotBefore.Add(ca.RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), jitter))
+		}
+		Expect(renewal(-1)).To(BeTemporally(">", now))
+		Expect(renewal(1)).To(BeTemporally("<", leaf.NotAfter))
+	},
+		Entry("two seconds", 2*time.Second),
+		Entry("a minute", time.Minute),
+		Entry("an hour", time.Hour),
+		Entry("a week", 7*day),
 	)
 })

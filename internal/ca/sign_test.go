@@ -153,29 +153,6 @@ var _ = Describe("CrossSign", func() {
 	})
 })
 
-var _ = Describe("RenewAt", func() {
-	leaf := &x509.Certificate{NotBefore: now, NotAfter: now.Add(30 * time.Hour)}
-	DescribeTable("is two thirds of the life, give or take a tenth", func(jitter float64, after time.Duration) {
-		Expect(ca.RenewAt(leaf, jitter)).To(BeTemporally("~", now.Add(after), time.Second))
-	},
-		Entry("middle", 0.0, 20*time.Hour),
-		Entry("earliest", -1.0, 18*time.Hour),
-		Entry("latest", 1.0, 22*time.Hour),
-		Entry("out of range", 99.0, 22*time.Hour),
-	)
-
-	DescribeTable("is never in the past of a fresh certificate, however short its life", func(lifetime time.Duration) {
-		leaf := Must(NewCA(year, now).SignServing([]string{"h"}, lifetime, now)).Leaf
-		Expect(ca.RenewAt(leaf, -1)).To(BeTemporally(">", now))
-		Expect(ca.RenewAt(leaf, 1)).To(BeTemporally("<", leaf.NotAfter))
-	},
-		Entry("two seconds", 2*time.Second),
-		Entry("a minute", time.Minute),
-		Entry("an hour", time.Hour),
-		Entry("a week", 7*day),
-	)
-})
-
 var _ = Describe("Bundle", func() {
 	It("holds each certificate once, in order, whatever stands around it", func() {
 		a, b := NewCA(year, now), NewCA(year, now)

@@ -31,7 +31,7 @@ func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 			state.Generations = slices.DeleteFunc(state.Generations, func(g Generation) bool { return g.ID == id })
 		}
 		state.Handled = state.Request
-		state.Phase, state.Since = ca.Staged, s.now()
+		state.Phase, state.Since = ca.Staged, s.Now()
 		return nil
 	})
 }
@@ -47,7 +47,7 @@ func (s *Store) Activate(ctx context.Context, from *State) (*State, error) {
 			return fmt.Errorf("the staged CA cannot be used: %w", err)
 		}
 		state.CurrentID, state.NextID = state.NextID, 0
-		state.Phase, state.Since = ca.Retaining, s.now()
+		state.Phase, state.Since = ca.Retaining, s.Now()
 		return nil
 	})
 }
@@ -62,7 +62,7 @@ func (s *Store) Prune(ctx context.Context, from *State) (*State, error) {
 		kept := *current
 		kept.CrossSigned = nil // their issuers are no longer trusted
 		state.Generations, state.NextID = []Generation{kept}, 0
-		state.Phase, state.Since = ca.Steady, s.now()
+		state.Phase, state.Since = ca.Steady, s.Now()
 		return nil
 	})
 }
@@ -97,7 +97,7 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 		return err
 	}
 	var crossSigned []CrossSigned
-	byCurrent, err := current.CrossSign(next.Certificate, s.now(), s.clock())
+	byCurrent, err := current.CrossSign(next.Certificate, s.Now(), s.clock())
 	switch {
 	case err == nil:
 		crossSigned = append(crossSigned, CrossSigned{IssuerID: state.CurrentID, CertificatePEM: ca.EncodeCertificate(byCurrent)})

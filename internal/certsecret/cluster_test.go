@@ -116,7 +116,7 @@ func (c *cluster) store() *certsecret.Store {
 func (c *cluster) storeAt(at time.Time) *certsecret.Store {
 	return &certsecret.Store{
 		Secrets: c.CoreV1().Secrets(namespace), Namespace: namespace, Name: name,
-		Log: logr.Discard(), Now: func() time.Time { return at },
+		Lifetime: 10 * year, Log: logr.Discard(), Now: func() time.Time { return at },
 	}
 }
 

@@ -39,7 +39,7 @@ type document struct {
 	Lineage          string               `json:"lineage,omitempty"`
 	Counter          int64                `json:"counter"`
 	Phase            ca.Phase             `json:"phase"`
-	Since            *time.Time           `json:"since,omitempty"`
+	Since            time.Time            `json:"since,omitzero"`
 	Current          int64                `json:"current"`
 	Next             int64                `json:"next,omitempty"`
 	Handled          string               `json:"handledRequest,omitempty"`
@@ -59,18 +59,6 @@ type crossDocument struct {
 	Certificate string `json:"certificate"`
 }
 
-// Decode reads the state from a Secret's data. It tries the document, then the mirrored keys, then those of EiriniX. It
-// checks structure, not time: the current CA can be expired. The error describes the fault of each source. A newer
-// format is decoded as far as this version understands it.
-func Decode(data map[string][]byte) (*State, error) {
-	f := inspect(data, func(*ca.Authority) error { return nil }, allowlist{})
-	if f.authority == nil {
-		return nil, errors.New(f.reason)
-	}
-	f.state.Reason = f.reason
-	return f.state, nil
-}
-
 // Encode returns a copy of existing with this state written into it. Other keys are kept. Equal states result in equal
 // bytes.
 func (s *State) Encode(existing map[string][]byte) map[string][]byte {
@@ -83,14 +71,12 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 		Lineage:          s.Lineage,
 		Counter:          s.Counter,
 		Phase:            s.Phase,
+		Since:            s.Since.UTC().Truncate(time.Millisecond),
 		Current:          s.CurrentID,
 		Next:             s.NextID,
 		Handled:          s.Handled,
 		RegisteredBundle: string(s.RegisteredBundle),
 		Generations:      []generationDocument{},
-	}
-	if !s.Since.IsZero() {
-		doc.Since = new(s.Since.UTC().Truncate(time.Millisecond))
 	}
 	for _, g := range s.Generations {
 		gd := generationDocument{ID: g.ID, Certificate: string(g.CertificatePEM), PrivateKey: string(g.PrivateKeyPEM)}
@@ -99,10 +85,7 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 		}
 		doc.Generations = append(doc.Generations, gd)
 	}
-	text, err := json.MarshalIndent(doc, "", "  ")
-	if err != nil { // strings, integers and times only: cannot happen
-		panic(err) //nolint:forbidigo // no input leads here
-	}
+	text, _ := json.MarshalIndent(doc, "", "  ") // cannot fail for strings, integers and a time that decodeDocument accepts
 	data[StateKey] = append(text, '\n')
 	if current := s.generation(s.CurrentID); current != nil {
 		data[CACertificateKey] = current.CertificatePEM
@@ -130,7 +113,11 @@ func decodeDocument(text []byte) (*State, error) {
 	}
 	state := &State{FormatVersion: version.FormatVersion}
 	var doc document
-	if err := json.Unmarshal(text, &doc); err != nil {
+	err := json.Unmarshal(text, &doc)
+	if err == nil {
+		_, err = doc.Since.UTC().MarshalJSON() // Encode could not write a time that only its zone keeps below the year 10000
+	}
+	if err != nil {
 		return state, errors.New(StateKey + " is not valid JSON of a known shape")
 	}
 	if len(doc.Generations) > maxDecodedGenerations {
@@ -138,24 +125,16 @@ func decodeDocument(text []byte) (*State, error) {
 	}
 	state.Counter, state.Phase, state.CurrentID = max(0, doc.Counter), doc.Phase, doc.Current
 	state.Lineage, state.NextID, state.Handled = doc.Lineage, doc.Next, doc.Handled
-	if doc.Since != nil {
-		state.Since = *doc.Since
-	}
-	if doc.RegisteredBundle != "" {
-		state.RegisteredBundle = registered([]byte(doc.RegisteredBundle))
-	}
+	state.Since, state.RegisteredBundle = doc.Since, registered([]byte(doc.RegisteredBundle))
 	seen := map[int64]bool{}
 	for _, gd := range doc.Generations {
 		if gd.ID < 1 || gd.ID >= maxID || seen[gd.ID] {
 			return state, fmt.Errorf("%s has an invalid or repeated generation %d", StateKey, gd.ID)
 		}
 		seen[gd.ID] = true
-		g := Generation{ID: gd.ID, CertificatePEM: []byte(gd.Certificate)}
+		g := Generation{ID: gd.ID, CertificatePEM: []byte(gd.Certificate), PrivateKeyPEM: []byte(gd.PrivateKey)}
 		if certificate, err := g.certificate(); err == nil { // the first one, regardless of any text after it
 			g.CertificatePEM = ca.EncodeCertificate(certificate)
-		}
-		if gd.PrivateKey != "" {
-			g.PrivateKeyPEM = []byte(gd.PrivateKey)
 		}
 		for _, c := range gd.CrossSigned {
 			// Older versions also made the next CA sign the old one, and kept cross-signed certificates that are only

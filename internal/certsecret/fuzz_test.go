@@ -21,6 +21,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(empty, own["tls.crt"], own["tls.key"], empty, empty)
 	f.Add(empty, empty, empty, old["ca_certificate"], old["ca_private_key"])
 	f.Add([]byte(`{"formatVersion":1,"current":1,"generations":[{"id":1,"certificate":"x","privateKey":"y","crossSigned":[{"issuer":2}]}]}`), own["tls.crt"], own["tls.key"], old["ca_certificate"], old["ca_private_key"])
+	f.Add(bytes.Replace(own["state.json"], []byte(`"phase"`), []byte(`"since": "9999-12-31T23:59:59-01:00", "phase"`), 1), own["tls.crt"], own["tls.key"], empty, empty)
 	f.Add([]byte(`{"formatVersion":99,"generations":7}`), own["tls.crt"], own["tls.key"], empty, empty)
 	f.Add([]byte(`{"formatVersion":1,"counter":-9223372036854775808,"generations":[{"id":9223372036854775807}]}`), own["tls.crt"], own["tls.key"], empty, empty)
 	f.Add([]byte(`null`), []byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n-----END EC PRIVATE KEY-----\n"), empty, empty)

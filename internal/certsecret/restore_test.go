@@ -152,7 +152,7 @@ var _ = Describe("Restore", func() {
 
 	It("does not put back a CA that has expired", func() {
 		c.delete()
-		late := c.storeAt(now.Add(certsecret.DefaultLifetime + day))
+		late := c.storeAt(now.Add(10*year + day))
 		state, outcome, err := late.Restore(background, known, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))

@@ -7,16 +7,21 @@
 package certsecret
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -105,6 +110,56 @@ type CrossSigned struct {
 	CertificatePEM []byte
 }
 
+// certificate returns the first certificate of the generation, which must be a CA certificate.
+func (g *Generation) certificate() (*x509.Certificate, error) {
+	return ca.ParseCertificate(g.CertificatePEM)
+}
+
+// Authority returns the generation as a CA that can sign.
+func (g *Generation) Authority() (*ca.Authority, error) {
+	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	for _, cross := range g.CrossSigned {
+		certificate, err := cross.of(authority.Certificate)
+		if err != nil {
+			return nil, fmt.Errorf("certificate cross-signed by generation %d: %w", cross.IssuerID, err)
+		}
+		authority.Chain = append(authority.Chain, certificate)
+	}
+	return authority, nil
+}
+
+// of returns the cross-signed certificate if it has this CA's name and key.
+func (c *CrossSigned) of(authority *x509.Certificate) (*x509.Certificate, error) {
+	certificate, err := ca.ParseCertificate(c.CertificatePEM)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(certificate.RawSubject, authority.RawSubject) ||
+		!bytes.Equal(certificate.RawSubjectPublicKeyInfo, authority.RawSubjectPublicKeyInfo) {
+		return nil, errors.New("it is not of this CA's name and key")
+	}
+	return certificate, nil
+}
+
+// mended returns the generation without its unusable parts: a key that does not match the certificate, and cross-signed
+// certificates of another name or key.
+func (g Generation) mended() Generation {
+	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
+	if err != nil {
+		g.PrivateKeyPEM, g.CrossSigned = nil, nil
+		return g
+	}
+	g.CertificatePEM, g.PrivateKeyPEM = authority.CertificatePEM, authority.PrivateKeyPEM
+	g.CrossSigned = slices.DeleteFunc(slices.Clone(g.CrossSigned), func(c CrossSigned) bool {
+		_, err := c.of(authority.Certificate)
+		return err != nil
+	})
+	return g
+}
+
 // errNoCurrent is returned by Current for a state in which no generation signs.
 var errNoCurrent = errors.New("no generation is marked as current")
 
@@ -144,6 +199,42 @@ func (s *State) readable() iter.Seq2[*Generation, *x509.Certificate] {
 			}
 		}
 	}
+}
+
+// Bundle returns, in PEM, every CA certificate that must be trusted, the current one first.
+func (s *State) Bundle() []byte {
+	var current, others []byte
+	for g, certificate := range s.readable() {
+		if text := ca.EncodeCertificate(certificate); g.ID == s.CurrentID {
+			current = text
+		} else {
+			others = append(others, text...)
+		}
+	}
+	return ca.Bundle(current, others)
+}
+
+// from records the version of the Secret that a state belongs to.
+func (s *State) from(secret *corev1.Secret) *State {
+	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
+	s.Distrusted = distrusted(secret)
+	return s
+}
+
+// distrusted parses the DistrustAnnotation. It returns 0 if the annotation is missing or invalid.
+func distrusted(secret *corev1.Secret) int64 {
+	id, err := strconv.ParseInt(secret.Annotations[DistrustAnnotation], 10, 64)
+	if err != nil || id < 0 || id >= maxID/2 {
+		return 0
+	}
+	return id
+}
+
+// number prepares a state for a write. The counter stops at the maximum instead of wrapping to a number that looks like
+// a rollback.
+func (s *State) number() {
+	s.FormatVersion, s.Counter = FormatVersion, min(s.Counter, math.MaxInt64-1)+1
+	s.Phase, s.Lineage = cmp.Or(s.Phase, ca.Steady), cmp.Or(s.Lineage, rand.Text())
 }
 
 // install makes an authority the current generation. A known one keeps its position and ID.
@@ -234,8 +325,3 @@ func (s State) MarshalLog() any { return s.String() }
 
 // MarshalLog returns String, so that logr logs no keys.
 func (g Generation) MarshalLog() any { return g.String() }
-
-var (
-	_ logr.Marshaler = State{}
-	_ logr.Marshaler = Generation{}
-)

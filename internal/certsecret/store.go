@@ -1,15 +1,15 @@
 package certsecret
 
-// This file holds the Store, which creates, adopts, repairs, migrates and restores the Secret.
+// This file holds the Store, which creates, adopts, repairs, migrates and restores the Secret. It tries again after a lost
+// race or a temporary failure. Other errors name the remedy.
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -20,11 +20,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
-
-// DefaultLifetime is the default lifetime of a CA: ten years. Rotation at half of it leaves five years to notice a
-// problem.
-const DefaultLifetime = 10 * 365 * 24 * time.Hour
 
 // Outcome reports how a state came about. State.Reason holds the reason, for all outcomes except Created and Adopted.
 type Outcome string
@@ -38,15 +35,27 @@ const (
 	Restored Outcome = "restored" // the CA that this replica held in memory was put back
 )
 
+var (
+	// ErrNotReady is wrapped by methods that do not create a CA, such as Load and RecordRegistered, when the Secret
+	// holds no usable CA (yet).
+	ErrNotReady = errors.New("no usable CA")
+
+	// ErrNewerFormat is wrapped when a newer version of this library wrote the Secret and a write is needed.
+	ErrNewerFormat = errors.New("written by a newer version of this library")
+
+	// ErrImmutable is wrapped when the Secret is marked immutable: true and a write is needed.
+	ErrImmutable = errors.New("the Secret is immutable")
+)
+
 // Store reads and writes one certificate Secret. It needs get, create and update on it. Its methods are safe for
 // concurrent use, also by any number of replicas. Its fields must not change after first use.
 type Store struct {
 	Secrets         corev1client.SecretInterface // of Namespace
 	Namespace, Name string
-	Lifetime        time.Duration    // of a new CA; 0 means DefaultLifetime
-	Key             ca.KeyAlgorithm  // of a new CA; empty means ECDSA-P256
-	Log             logr.Logger      // the zero value is silent
-	Now             func() time.Time // nil means time.Now
+	Lifetime        time.Duration   // of a new CA
+	Key             ca.KeyAlgorithm // of a new CA; empty means ECDSA-P256
+	Log             logr.Logger     // the zero value is silent
+	Now             func() time.Time
 
 	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown. If ServerTime is
 	// nil, the time is always unknown. See ca.ServerTime.
@@ -57,13 +66,11 @@ type Store struct {
 	Cached func(ctx context.Context) (*corev1.Secret, error)
 }
 
-// String returns the Secret's namespace and name.
 func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 
-// Restore returns the state that all replicas share, and creates it if needed. It creates a missing Secret, repairs an
-// unusable one and migrates EiriniX's. It does not write a Secret that is in order. Losing a race is normal: the
-// winner's Secret is adopted. Restore gives up after about ten seconds of lost races or failing requests, or when ctx
-// ends. A usable Secret that was written by a newer version of this library is adopted as it is.
+// Restore returns the state that all replicas share. It creates a missing Secret, repairs an unusable one and migrates
+// EiriniX's. It does not write a Secret that is in order, or that a newer version of this library has written and that is
+// usable. Restore gives up after about ten seconds of lost races or failing requests, or when ctx ends.
 //
 // If this replica knows a state already, and the Secret is gone, unusable or was rolled back to an older CA, the known
 // CA is written back instead of a new one. The served certificates and registered caBundles thus keep verifying. No
@@ -223,13 +230,13 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 
 // create creates the Secret, with the known CA or a new one.
 func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, error) {
-	state, outcome := &State{Phase: ca.Steady}, Created
+	state, outcome := &State{}, Created
 	if known != nil {
 		if known.FormatVersion > FormatVersion {
 			return nil, "", errNewer(known.FormatVersion, "the Secret is gone, and only a newer version can put it back")
 		}
 		state, outcome = known.Clone(), Restored
-		state.retainOthers(s.now(), true)
+		state.retainOthers(s.Now(), true)
 		state.Reason = "the Secret was deleted"
 	} else if err := s.mint(state); err != nil {
 		return nil, "", err
@@ -251,7 +258,7 @@ func (s *Store) judge(secret *corev1.Secret, known *State, list allowlist) findi
 	f := inspect(secret.Data, s.usable, list)
 	f.state.Distrusted = distrusted(secret)
 	if f.dropped {
-		f.state.retainOthers(s.now(), false)
+		f.state.retainOthers(s.Now(), false)
 	}
 	switch {
 	case f.authority != nil && (f.newer() || immutable(secret)):
@@ -273,12 +280,12 @@ func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State,
 		return found(f, secret), Adopted, nil
 	}
 	if f.authority == nil {
-		f.state.Phase, f.state.Since = ca.Steady, s.now()
+		f.state.Phase, f.state.Since = ca.Steady, s.Now()
 		if err := s.mint(f.state); err != nil {
 			return nil, "", err
 		}
 	}
-	f.state.retainOthers(s.now(), !f.documented)
+	f.state.retainOthers(s.Now(), !f.documented)
 	state, err := s.write(ctx, secret, f.state, f.reason)
 	return state, f.outcome, err
 }
@@ -310,7 +317,7 @@ func (s *Store) putBack(f *finding, known *State) {
 	}
 	state := known.Clone()
 	state.Counter = max(state.Counter, f.state.Counter)
-	state.retainOthers(s.now(), true)
+	state.retainOthers(s.Now(), true)
 	if len(state.RegisteredBundle) == 0 {
 		state.RegisteredBundle = f.state.RegisteredBundle
 	}
@@ -323,7 +330,8 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 		return nil, errNewer(state.FormatVersion, reason)
 	}
 	if immutable(secret) {
-		return nil, s.errImmutable(reason)
+		return nil, fmt.Errorf("delete it (kubectl --namespace %s delete secret %s) and a new one is made: %w and %s",
+			s.Namespace, s.Name, ErrImmutable, reason)
 	}
 	state = state.Clone()
 	state.Reason = reason
@@ -338,13 +346,6 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	return state.from(written), nil
 }
 
-// number prepares a state for a write. The counter stops at the maximum instead of wrapping to a number that looks like
-// a rollback.
-func (s *State) number() {
-	s.FormatVersion, s.Counter = FormatVersion, min(s.Counter, math.MaxInt64-1)+1
-	s.Phase, s.Lineage = cmp.Or(s.Phase, ca.Steady), cmp.Or(s.Lineage, rand.Text())
-}
-
 // mint creates a new CA and makes it the current generation.
 func (s *Store) mint(state *State) error {
 	authority, err := s.newCA()
@@ -356,14 +357,14 @@ func (s *Store) mint(state *State) error {
 }
 
 func (s *Store) newCA() (*ca.Authority, error) {
-	return ca.New(s.Name, cmp.Or(s.Lifetime, DefaultLifetime), s.now(), ca.WithKey(s.Key), s.clock())
+	return ca.New(s.Name, s.Lifetime, s.Now(), ca.WithKey(s.Key), s.clock())
 }
 
-func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now(), s.clock()) }
+func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.Now(), s.clock()) }
 
 // expired reports whether a CA has expired by both clocks.
 func (s *Store) expired(certificate *x509.Certificate) bool {
-	return ca.Moment(certificate, s.now(), s.clock()).After(certificate.NotAfter)
+	return ca.Moment(certificate, s.Now(), s.clock()).After(certificate.NotAfter)
 }
 
 // clock returns the API server's clock as an option.
@@ -374,32 +375,59 @@ func (s *Store) clock() ca.Option {
 	return ca.ServerTime(s.ServerTime())
 }
 
-func (s *Store) now() time.Time {
-	if s.Now == nil {
-		return time.Now()
-	}
-	return s.Now()
-}
-
 func found(f finding, secret *corev1.Secret) *State {
 	f.state.Reason = f.reason
 	return f.state.from(secret)
 }
 
-// from records the version of the Secret that a state belongs to.
-func (s *State) from(secret *corev1.Secret) *State {
-	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
-	s.Distrusted = distrusted(secret)
-	return s
-}
-
-// distrusted parses the DistrustAnnotation. It returns 0 if the annotation is missing or invalid.
-func distrusted(secret *corev1.Secret) int64 {
-	id, err := strconv.ParseInt(secret.Annotations[DistrustAnnotation], 10, 64)
-	if err != nil || id < 0 || id >= maxID/2 {
-		return 0
-	}
-	return id
-}
-
 func immutable(secret *corev1.Secret) bool { return secret.Immutable != nil && *secret.Immutable }
+
+// wrap adds the Secret's name and the remedy to an API error.
+func (s *Store) wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return fmt.Errorf("certificate Secret %s: namespace %q is being deleted; use another one or wait until it is gone and create it again: %w", s, s.Namespace, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("certificate Secret %s (needs get, create, update on secrets): %w", s, err)
+	case wait.NamespaceMissing(err):
+		return fmt.Errorf("certificate Secret %s: namespace %q does not exist; create it first: %w", s, s.Namespace, err)
+	default:
+		return fmt.Errorf("certificate Secret %s: %w", s, err)
+	}
+}
+
+func errNewer(version int, reason string) error {
+	return fmt.Errorf("upgrade this program: the Secret was %w (format %d, this one knows %d) and %s",
+		ErrNewerFormat, version, FormatVersion, reason)
+}
+
+func errNotReady(reason string) error { return fmt.Errorf("%w: %s", ErrNotReady, reason) }
+
+// maxAttempts limits the attempts of one operation. With their delays they take some ten seconds.
+const maxAttempts = 20
+
+// retry runs attempt until it succeeds, fails with a permanent error, or has failed maxAttempts times. One that ran into
+// a deadline has taken long enough: the caller decides how long to wait, and logs why. Delays double up to a second and
+// are fully jittered, so that replicas which collided once do not collide again.
+func (s *Store) retry(ctx context.Context, attempt func() error) error {
+	delays := wait.Backoff(10*time.Millisecond, time.Second)
+	for n := 1; ; n++ {
+		err := attempt()
+		switch {
+		case err == nil:
+			return nil
+		case !wait.Transient(err) && !wait.Vanished(err), errors.Is(err, context.DeadlineExceeded):
+			return s.wrap(err)
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+			s.Log.V(1).Info("another writer was faster; reading the certificate Secret again", "secret", s.String(), "attempt", n)
+		}
+		if n == maxAttempts {
+			return s.wrap(fmt.Errorf("gave up after %d attempts: %w", n, err))
+		}
+		if cause := wait.Sleep(ctx, rand.N(delays())); cause != nil {
+			return s.wrap(fmt.Errorf("%w; the last attempt: %w", cause, err))
+		}
+	}
+}

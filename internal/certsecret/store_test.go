@@ -51,7 +51,7 @@ var _ = Describe("Restore without a known state", func() {
 		Expect(state.Counter).To(Equal(int64(1)))
 		Expect(state.Phase).To(Equal(ca.Steady))
 		authority := expectInOrder(c, state)
-		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(certsecret.DefaultLifetime)))
+		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(10 * year)))
 		Expect(c.secret().Type).To(Equal(corev1.SecretTypeOpaque))
 		Expect(c.writes()).To(Equal(map[string]int{"create": 1}))
 	})
@@ -178,7 +178,7 @@ var _ = Describe("Restore without a known state", func() {
 
 	It("replaces a CA that has expired, and one whose time has not come", func() {
 		c := newCluster(ownData())
-		late := c.storeAt(now.Add(certsecret.DefaultLifetime + day))
+		late := c.storeAt(now.Add(10*year + day))
 		state, outcome, err := late.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))

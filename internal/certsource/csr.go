@@ -1,24 +1,36 @@
 package certsource
 
 // This file holds the Source that requests certificates from a signer of the certificates.k8s.io API: its
-// configuration, and the schedule of its requests.
+// configuration, the schedule of its requests, and each request from the creation of its key to its end.
 
 import (
 	"cmp"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -118,7 +130,6 @@ func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
 	return ca.Bundle(c.TrustPEM, text), nil
 }
 
-// String names the signer.
 func (c *CSR) String() string { return "signer " + c.SignerName }
 
 // Run implements Source.
@@ -144,7 +155,7 @@ type requester struct {
 	renewAt time.Time            // when to request the next one
 	delays  func() time.Duration // after failed requests; nil while none has failed
 
-	open *request // the last one; may have ended
+	open *request // not known to be sent yet; nil for none
 
 	trusted   []byte    // as last read
 	trustedAt time.Time // when it was read; zero after it failed to verify the certificate
@@ -200,13 +211,13 @@ func (k *requester) until(ctx context.Context, at time.Time, each func(context.C
 
 // take stores a new certificate, and decides when to request the next one.
 func (k *requester) take(certificate *tls.Certificate) {
-	now := k.out.now()
+	now, leaf := k.out.now(), certificate.Leaf
 	k.issued, k.delays, k.trustedAt = certificate, nil, time.Time{}
-	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
+	k.renewAt = leaf.NotBefore.Add(ca.RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), mathrand.Float64()*2-1))
 	if k.renewAt.Before(now.Add(k.Retry)) {
 		// Most of its lifetime is already over: the signer backdates it, or its CA expires soon. An immediate request
 		// would only return the same again.
-		k.renewAt = now.Add(max(k.Retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
+		k.renewAt = now.Add(max(k.Retry, leaf.NotAfter.Sub(now)/3*2))
 	}
 }
 
@@ -246,4 +257,177 @@ func (k *requester) bundle(ctx context.Context) ([]byte, error) {
 		k.trusted, k.trustedAt = bundle, now
 	}
 	return k.trusted, nil
+}
+
+// errUnsent is wrapped while it is unknown whether the API server has received the request.
+var errUnsent = errors.New("the API server did not take the request")
+
+// request is one CertificateSigningRequest and its key. It is never printed as a whole, so that the key is in no log.
+type request struct {
+	sent  *certificatesv1.CertificateSigningRequest
+	names ca.Hosts
+	key   crypto.Signer
+}
+
+func (r *request) empty() *certificatesv1.CertificateSigningRequest {
+	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: r.sent.Name}}
+}
+
+func (k *requester) newRequest() (*request, error) {
+	names, err := ca.ParseHosts(k.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a serving key: %w", err)
+	}
+	template := &x509.CertificateRequest{DNSNames: names.DNS, IPAddresses: names.IPs}
+	if first := names.All()[0]; len(first) <= 64 { // X.520 allows no more, and clients ignore the common name
+		template.Subject = pkix.Name{CommonName: first}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request for %v: %w", names.All(), err)
+	}
+	r := &request{names: names, key: key, sent: &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: k.NamePrefix + "-" + strings.ToLower(rand.Text()[:10])},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: k.SignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+		},
+	}}
+	if k.Lifetime != 0 {
+		r.sent.Spec.ExpirationSeconds = new(int32(k.Lifetime / time.Second))
+	}
+	return r, nil
+}
+
+// ask sends a request and follows it to its end. It returns nil once a certificate was accepted, or if ctx ends while
+// it waits.
+func (k *requester) ask(ctx context.Context) (err error) {
+	if k.open == nil {
+		if k.open, err = k.newRequest(); err != nil {
+			return err
+		}
+	}
+	r := k.open
+	if err := k.create(ctx, r); err != nil {
+		return err
+	}
+	k.open = nil // whatever its end is, the next certificate needs another request
+	return k.follow(ctx, r)
+}
+
+// create sends a request. Its name is unique, so sending it twice creates one object.
+func (k *requester) create(ctx context.Context, r *request) error {
+	_, err := k.requests.Create(ctx, r.sent, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		k.Log.Info("requested a certificate", "request", r.sent.Name, "signer", k.SignerName, "hosts", r.names.All())
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return nil // created by an attempt whose response was lost; follow checks whether it is ours
+	case apierrors.IsForbidden(err):
+		k.open = nil
+		return fmt.Errorf("no certificate can be requested; grant create, get, list and watch on certificatesigningrequests: %w", err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		k.open = nil
+		return fmt.Errorf("the API server refuses the request; check SignerName, NamePrefix and Lifetime: %w", err)
+	}
+	return fmt.Errorf("%w: %w", errUnsent, err)
+}
+
+// follow waits until a request has ended, and returns the reason if no certificate was accepted.
+func (k *requester) follow(ctx context.Context, r *request) (result error) {
+	objects, err := cluster.NewObjects(k.Config, k.Log, cluster.Followed{Object: r.empty(), Needed: true})
+	if err != nil {
+		return err
+	}
+	follow(ctx, objects, k.Poll, func() bool {
+		csr := r.empty()
+		pending := objects.Get(ctx, csr)
+		if pending == nil || apierrors.IsNotFound(pending) {
+			pending, result = k.look(r, csr)
+		} else {
+			pending = fmt.Errorf("request %q (needs get, or list and watch, on certificatesigningrequests): %w", r.sent.Name, pending)
+		}
+		if pending == nil {
+			return true
+		}
+		k.out.wait(fmt.Errorf("%s: %w%s", k, pending, k.inUse()))
+		k.keepTrust(ctx)
+		return false
+	})
+	return result
+}
+
+// look returns the state of a request. csr is empty if the request does not exist. pending is the reason to wait. It is
+// nil once the request has ended. Then failed is the reason why it failed, or nil if the certificate was accepted.
+func (k *requester) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
+	if string(csr.Spec.Request) != string(r.sent.Spec.Request) {
+		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.sent.Name)
+	}
+	if c := condition(csr, certificatesv1.CertificateDenied); c != nil {
+		return nil, fmt.Errorf("request %q was denied (%s); ask who approves the requests of this signer, or correct what they object to", r.sent.Name, said(c))
+	}
+	if c := condition(csr, certificatesv1.CertificateFailed); c != nil {
+		return nil, fmt.Errorf("the signer failed to issue a certificate for request %q (%s); correct the request, or look at the signer's log", r.sent.Name, said(c))
+	}
+	if len(csr.Status.Certificate) > 0 {
+		return nil, k.accept(r, csr.Status.Certificate)
+	}
+	if condition(csr, certificatesv1.CertificateApproved) != nil {
+		return fmt.Errorf("request %q is approved, and the signer has not issued a certificate yet; see that it runs", r.sent.Name), nil
+	}
+	return fmt.Errorf("request %q waits for approval; approve it with: kubectl certificate approve %s", r.sent.Name, r.sent.Name), nil
+}
+
+// accept stores an issued certificate, or returns the reason why it can never be used.
+func (k *requester) accept(r *request, chainPEM []byte) error {
+	certificate, err := pair(chainPEM, r.key)
+	if errors.Is(err, ca.ErrKeyMismatch) {
+		return fmt.Errorf("the certificate in request %q is refused, because it is for another key than the one that was sent; have the signer mended", r.sent.Name)
+	}
+	if err == nil {
+		err = errors.Join(checkNames(certificate.Leaf, r.names), checkUsage(certificate.Leaf))
+	}
+	if err != nil {
+		return fmt.Errorf("the certificate in request %q is refused: %w", r.sent.Name, err)
+	}
+	if k.out.now().After(certificate.Leaf.NotAfter) {
+		return fmt.Errorf("the certificate in request %q is refused, because it ended at %s; check the clocks of this machine and of the signer",
+			r.sent.Name, stamp(certificate.Leaf.NotAfter))
+	}
+	k.take(certificate)
+	k.Log.Info("a certificate was issued", "request", r.sent.Name, "signer", k.SignerName,
+		"expires", certificate.Leaf.NotAfter, "renewal", k.renewAt)
+	return nil
+}
+
+// inUse returns a note on when the certificate in use expires, for messages while a renewal is pending. It is empty if
+// there is none.
+func (k *requester) inUse() string {
+	if k.out.last.Certificate == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (the certificate in use is valid until %s)", stamp(k.out.last.Certificate.Leaf.NotAfter))
+}
+
+func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+	for i := range csr.Status.Conditions {
+		if c := &csr.Status.Conditions[i]; c.Type == kind && c.Status != corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
+}
+
+// said returns the reason and message of a condition.
+func said(c *certificatesv1.CertificateSigningRequestCondition) string {
+	if c.Reason != "" && c.Message != "" {
+		return c.Reason + ": " + c.Message
+	}
+	return cmp.Or(c.Reason, c.Message, "no reason given")
 }

@@ -135,7 +135,7 @@ func issuing(authority *ca.Authority, before, life time.Duration) func(*certific
 func source(d *desk, authority *ca.Authority) *certsource.CSR {
 	return &certsource.CSR{
 		Config:     &rest.Config{Host: "https://api.example.org", Transport: d, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
-		SignerName: "example.org/webhook-serving", Hosts: hosts, TrustPEM: authority.CertificatePEM,
+		SignerName: "example.org/webhook-serving", Hosts: hosts, TrustPEM: authority.CertificatePEM, Now: time.Now,
 	}
 }
 

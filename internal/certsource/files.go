@@ -31,11 +31,11 @@ const (
 // needed. All three are adopted together, when they match. It thus makes no difference whether they are replaced at
 // once or one after the other. The fields must not change while Files runs.
 type Files struct {
-	Dir           string           // the folder of the files
-	Cert, Key, CA string           // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
-	Hosts         []string         // the certificate must be valid for them (see ca.ParseHosts)
-	Poll          time.Duration    // between two reads; 0 means DefaultPoll
-	Now           func() time.Time // nil means time.Now
+	Dir           string        // the folder of the files
+	Cert, Key, CA string        // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
+	Hosts         []string      // the certificate must be valid for them (see ca.ParseHosts)
+	Poll          time.Duration // between two reads; 0 means DefaultPoll
+	Now           func() time.Time
 }
 
 // Validate returns an error that describes an invalid field.
@@ -70,7 +70,6 @@ func (f *Files) Bundle(context.Context) ([]byte, error) {
 	return bundleOf(f, t, err)
 }
 
-// String names the files.
 func (f *Files) String() string {
 	cert, key, ca := f.names()
 	return fmt.Sprintf("certificate files %s, %s and %s in %s", cert, key, ca, cmp.Or(f.Dir, "/"))

@@ -231,7 +231,7 @@ var _ = Describe("Files", func() {
 		} {
 			writeAll(dir, i)
 			r := newRecorder()
-			stop := run(&certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond}, r)
+			stop := run(&certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: time.Now}, r)
 			Eventually(r.reason).Should(ContainSubstring(reason))
 			stop()
 			Expect(r.deliveries()).To(BeZero())
@@ -260,7 +260,7 @@ var _ = Describe("Files", func() {
 func TestFilesRemindsOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, dir := plain(t), t.TempDir()
-		files := &certsource.Files{Dir: dir, Hosts: hosts}
+		files := &certsource.Files{Dir: dir, Hosts: hosts, Now: time.Now}
 		go func() { _ = files.Run(t.Context(), r.deliver, r.wait) }()
 		time.Sleep(10*time.Minute - time.Second)
 		synctest.Wait()

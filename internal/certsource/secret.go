@@ -27,10 +27,10 @@ import (
 type Secret struct {
 	Config          *rest.Config // limits the duration of requests
 	Namespace, Name string
-	Hosts           []string         // the certificate must be valid for them (see ca.ParseHosts)
-	Poll            time.Duration    // between two checks of the copy without a change; 0 means DefaultPoll
-	Log             logr.Logger      // the zero value is silent
-	Now             func() time.Time // nil means time.Now
+	Hosts           []string      // the certificate must be valid for them (see ca.ParseHosts)
+	Poll            time.Duration // between two checks of the copy without a change; 0 means DefaultPoll
+	Log             logr.Logger   // the zero value is silent
+	Now             func() time.Time
 }
 
 // Validate returns an error that describes an invalid field.
@@ -42,7 +42,6 @@ func (s *Secret) Validate() error {
 	return about(s, err)
 }
 
-// String returns the Secret's namespace and name.
 func (s *Secret) String() string { return "Secret " + strings.TrimPrefix(s.Namespace+"/"+s.Name, "/") }
 
 // Run implements Source.
@@ -62,7 +61,7 @@ func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(e
 			err = fmt.Errorf("%w; the Secret is immutable, so delete it and have it made again", err)
 		}
 		if err != nil {
-			out.wait(fmt.Errorf("%s: %w", s, err))
+			out.wait(about(s, err))
 		}
 		return false
 	})

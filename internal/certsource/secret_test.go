@@ -41,7 +41,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		r = newRecorder()
 		source = &certsource.Secret{
 			Config: started.Config(), Namespace: namespace, Name: secretName,
-			Hosts: hosts, Poll: never, Log: r.log(),
+			Hosts: hosts, Poll: never, Log: r.log(), Now: time.Now,
 		}
 	})
 
@@ -294,7 +294,7 @@ var _ = Describe("Secret without a cluster", func() {
 		r := newRecorder()
 		source := &certsource.Secret{
 			Config:    &rest.Config{Host: "https://api.example.org", Transport: answer},
-			Namespace: "cf", Name: secretName, Hosts: hosts, Poll: 10 * time.Millisecond,
+			Namespace: "cf", Name: secretName, Hosts: hosts, Poll: 10 * time.Millisecond, Now: time.Now,
 		}
 		run(source, r)
 		Eventually(r.reason).Should(And(HavePrefix("Secret cf/webhook-tls: it cannot be read: "), ContainSubstring(reason)))

@@ -49,7 +49,7 @@ func (s *Served) Run(ctx context.Context) {
 		s.mu.Unlock()
 		meanwhile := ""
 		if m := s.served.Load(); m != nil {
-			meanwhile = "; the last good one is served, until " + m.Certificate.Leaf.NotAfter.UTC().Format(time.RFC3339)
+			meanwhile = "; the last good one is served, until " + stamp(m.Certificate.Leaf.NotAfter)
 		}
 		s.Log.Info("waiting for a serving certificate"+meanwhile, "reason", why.Error())
 		s.Wake()

@@ -9,10 +9,8 @@
 package certsource
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -59,12 +57,7 @@ type Source interface {
 
 // newFeed returns the callbacks of a Run, for a source with these hosts and this clock.
 func newFeed(hosts []string, now func() time.Time, deliver func(Material), waiting func(error)) *feed {
-	f := &feed{hosts: hosts, now: now, deliver: deliver, waiting: waiting}
-	if now == nil {
-		f.now = time.Now
-	}
-	f.reports.Now = f.now
-	return f
+	return &feed{hosts: hosts, now: now, deliver: deliver, waiting: waiting, reports: lograte.Limiter{Now: now}}
 }
 
 // feed calls the callbacks of Run: deliver once for every material, waiting at most once a minute for the same reason.
@@ -88,7 +81,7 @@ func (f *feed) offer(m Material) error {
 	if err := m.Verify(f.hosts, f.now()); err != nil {
 		return err
 	}
-	if f.waits || !f.last.equal(m) {
+	if f.waits || !m.equal(f.last) {
 		f.waits, f.last = false, m
 		f.reports.Forget("")
 		f.deliver(m)
@@ -98,7 +91,7 @@ func (f *feed) offer(m Material) error {
 
 // refresh delivers material if it is good and new, and does nothing otherwise.
 func (f *feed) refresh(m Material) {
-	if !f.last.equal(m) && m.Verify(f.hosts, f.now()) == nil {
+	if !m.equal(f.last) && m.Verify(f.hosts, f.now()) == nil {
 		f.last = m
 		f.deliver(m)
 	}
@@ -135,27 +128,8 @@ func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, l
 	following.Go(func() { objects.Run(ctx) })
 	defer following.Wait()
 	defer cancel()
-	every := time.NewTicker(poll)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-every.C:
-		}
-		if ctx.Err() != nil || look() {
-			return
-		}
+	for wait.SleepUnless(ctx, poll, changed) == nil && ctx.Err() == nil && !look() {
 	}
-}
-
-// equal reports whether both have the same chain and bundle. The certificate identifies the key.
-func (m Material) equal(other Material) bool {
-	a, b := m.Certificate, other.Certificate
-	if a == nil || b == nil {
-		return a == b && bytes.Equal(m.Bundle, other.Bundle)
-	}
-	return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal) && bytes.Equal(m.Bundle, other.Bundle)
 }
 
 // bundleOf completes Bundle of a source: it parses the CA certificates, unless reading them has failed.

@@ -9,6 +9,8 @@ package controller
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -78,18 +80,64 @@ type Config struct {
 	Random func() float64                       // in [0, 1); nil means rand.Float64
 }
 
+// Certificates provides this process's serving certificate and the CAs that verify it, from one of two origins: a CA of
+// our own (OwnCA) and an external issuer (Issued). GetCertificate and Verify are safe for concurrent use; the other
+// methods are for one goroutine at a time.
+type Certificates interface {
+	// String names the origin in logs and errors.
+	fmt.Stringer
+	// Obtain returns once it has a certificate to serve. With wait set, it waits for a certificate that another process
+	// makes, and logs the reason for the wait.
+	Obtain(ctx context.Context, o Observation, wait bool) error
+	// ObtainTrust returns once the CAs to trust are known, for a program that serves nothing.
+	ObtainTrust(ctx context.Context, o Observation) error
+	// Run keeps the certificate up to date until ctx ends. It can be called before Obtain.
+	Run(ctx context.Context)
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Verify reports why an API server that trusts this caBundle rejects the served certificate.
+	Verify(bundle []byte) error
+	// Certificate returns the served certificate, or nil if there is none yet.
+	Certificate() *x509.Certificate
+
+	look(ctx context.Context, c *Controller, o Observation) (Plan, error)
+	// need rereads the CAs that every caBundle must hold. It is called after the configurations have been read.
+	need(ctx context.Context, o Observation) ([]byte, error)
+	// verifyRecorded is Verify against the caBundle that the registering half of a deployment has recorded.
+	verifyRecorded() error
+	// othersTrusted reports whether API servers with this caBundle trust the certificates of other replicas.
+	othersTrusted(bundle []byte, now time.Time) bool
+}
+
+// Plan holds the actions that the certificates require of the control loop.
+type Plan struct {
+	Want      []byte // CAs that every caBundle must hold
+	Tolerated []byte // further CAs that a caBundle can hold
+	Missing   string // why a caBundle must be written at once; empty if no write is needed
+	Surplus   string // why a CA can leave a caBundle
+	Retain    func(live []byte) []byte
+	// Distrusted removes CAs that are not needed from the caBundles at once.
+	Distrusted bool
+
+	Apply     func(context.Context) error // the next step of a rotation, or a correction of the Secret; nil for none
+	Reason    string
+	Blocked   string            // the action that this process has no right to take, and the remedy
+	RequeueAt time.Time         // when to look again
+	Waiting   error             // why no newer certificate is served
+	own       *certsecret.State // the state of a CA of our own; nil for an external issuer
+}
+
 // Controller is the reconciler of one process. Its methods are safe for concurrent use.
 type Controller struct {
 	Config
 
 	removing atomic.Bool   // configurations are being removed and must not be written
-	unknown  atomic.Bool   // this process has no right to read the Lease
-	refused  atomic.Bool   // the registration of another program stands
 	stopping atomic.Bool   // this replica is stopping and no longer answers the probes of other versions
 	passing  chan struct{} // holds one element during a pass, so that passes run one at a time
 	state    atomic.Pointer[State]
 
 	// The fields below belong to the pass.
+	unknown           bool // this process has no right to read the Lease
+	refused           bool // the registration of another program stands
 	registration      webhookconf.Registration
 	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
 	inForce           map[string][]string // steps that the API server calls, by path
@@ -277,7 +325,7 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	if !c.wasReady && c.Now().Before(c.spread) {
 		again = rollout.Soonest(again, c.spread)
 	}
-	writes := due.any() && c.Registers && !c.removing.Load()
+	writes := (due.trust || len(due.entries) > 0) && c.Registers && !c.removing.Load()
 	c.forget("registration", !writes)
 	c.forget("certificates", writes || plan.Apply == nil)
 	switch {
@@ -390,18 +438,3 @@ func (c *Controller) Stop(ctx context.Context) {
 
 // Resume reverts Stop.
 func (c *Controller) Resume() { c.removing.Store(false) }
-
-// ready reports why API servers cannot call this process. A nil err means that they can.
-func (c *Controller) ready(err error) {
-	if c.Ready == nil {
-		return
-	}
-	if err == nil && c.Now().Before(c.spread) {
-		err = errors.New("waiting until API servers have observed a caBundle")
-	}
-	if _, ends := errors.AsType[*AnotherProgramError](err); c.wasReady && err != nil && !ends {
-		return // once it has been ready, judge decides
-	}
-	c.wasReady = c.wasReady || err == nil
-	c.Ready(err)
-}

@@ -1,11 +1,8 @@
 package controller
 
-// This file reconciles certificates that an external issuer makes (see package certsource). First every caBundle trusts
-// both the served certificate and the next one. Then the next one is served. A CA that is no longer needed leaves after
-// a while.
-//
-// Replicas need not know of each other. Each adds the CAs that it needs. It removes only CAs that it has not needed,
-// and has not seen another replica add, for as long as a certificate may be in use.
+// This file reconciles certificates that an external issuer makes (see package certsource). The next one is served once
+// every caBundle trusts it. Replicas need not know of each other: each adds the CAs that it needs, and removes only those
+// that it has not needed, and has not seen another replica add, for as long as a certificate may be in use.
 
 import (
 	"context"
@@ -31,7 +28,6 @@ const (
 // Issued provides certificates from a source. The exported fields do not change.
 type Issued struct {
 	*certsource.Served
-	Retain time.Duration
 
 	// The fields below belong to the pass.
 	foreign ca.ForeignCAs
@@ -39,10 +35,8 @@ type Issued struct {
 	since   time.Time
 }
 
-// String names the source.
 func (f *Issued) String() string { return f.From.String() }
 
-// Obtain implements Certificates.
 func (f *Issued) Obtain(ctx context.Context, _ Observation, _ bool) error {
 	select {
 	case <-f.Arrived():
@@ -75,7 +69,7 @@ func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { retu
 func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan Plan, err error) {
 	now := f.Now()
 	if f.Certificate() != nil {
-		plan.RequeueAt = f.takeOver(o.Live, o.Unseen, now)
+		plan.RequeueAt = f.takeOver(c, o, now)
 	}
 	_, _, plan.Waiting = f.Current()
 	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
@@ -84,7 +78,7 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 	if !c.Once {
 		var until time.Time
 		plan.Tolerated, until = f.foreign.Tolerate(o.Live, plan.Want, now,
-			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
+			func(*x509.Certificate) time.Duration { return c.Retain }, func(*x509.Certificate) bool { return true })
 		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, until)
 	}
 	s := ca.RotationState{Live: o.Live, Bundle: plan.Want, Tolerated: plan.Tolerated}
@@ -100,12 +94,13 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 // takeOver serves the next certificate if the API server trusts it, or returns when to check again. If the
 // configurations cannot be read, it assumes the CAs that were trusted before. A certificate that is close to expiry is
 // replaced anyway.
-func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (again time.Time) {
+func (f *Issued) takeOver(c *Controller, o Observation, now time.Time) (again time.Time) {
 	served, next, _ := f.Current()
 	if next == nil {
 		return again
 	}
-	if unseen {
+	live := o.Live
+	if o.Unseen {
 		live = []ca.Registered{{Name: "the last registered caBundle", Bundle: served.Bundle}}
 	}
 	var doubt error
@@ -133,7 +128,7 @@ func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (aga
 	case f.trusted != next:
 		f.trusted, f.since = next, now
 	}
-	settled := f.since.Add(min(settling, f.Retain/10))
+	settled := f.since.Add(min(settling, c.Retain/10))
 	if now.Before(settled) {
 		return settled
 	}

@@ -47,16 +47,13 @@ type Leaf interface {
 	Run(ctx context.Context, log logr.Logger)
 }
 
-var webhookResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "webhookconfigurations"}
-
 // OwnCA provides certificates that this process signs with the CA in the Secret. The fields do not change.
 type OwnCA struct {
 	Leaf
-	Store  *certsecret.Store
-	SetUp  bool // whether this process creates and repairs the Secret
-	Retain time.Duration
-	Log    logr.Logger
-	Now    func() time.Time
+	Store *certsecret.Store
+	SetUp bool // whether this process creates and repairs the Secret
+	Log   logr.Logger
+	Now   func() time.Time
 
 	// The fields below belong to Obtain, and afterwards to the pass.
 	state   *certsecret.State // the last usable one
@@ -67,8 +64,7 @@ type OwnCA struct {
 	held    []string // hashes of the CAs that the Secret holds
 }
 
-// String names the Secret.
-func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
+func (k *OwnCA) String() string { return "Secret " + k.Store.String() }
 
 // Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. If another process
 // must create the Secret (SetUp is false, or creating it is forbidden), Obtain with await set waits and logs the reason.
@@ -94,10 +90,9 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, await bool) error {
 	}
 }
 
-// ObtainTrust is Obtain, because a process that registers can make the CA.
+// ObtainTrust makes the CA if there is none, as a process that registers can.
 func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k.Obtain(ctx, o, false) }
 
-// Run renews the serving certificate until ctx ends.
 func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
 
 // read returns the state of the Secret. A Secret that is missing or unusable gets the CA in this process's memory back,
@@ -106,7 +101,7 @@ func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, err
 	if !k.SetUp {
 		return k.Store.Peek(ctx)
 	}
-	return k.Store.Observe(ctx, k.state, o.pinned())
+	return k.Store.Observe(ctx, k.state, webhookconf.Pinned(o.found()))
 }
 
 // adopt adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
@@ -165,7 +160,7 @@ func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, e
 	if !k.SetUp {
 		return k.Store.Load(ctx)
 	}
-	state, _, err := k.Store.Restore(ctx, k.state, o.pinned())
+	state, _, err := k.Store.Restore(ctx, k.state, webhookconf.Pinned(o.found()))
 	return state, err
 }
 
@@ -182,7 +177,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 	if err := k.adopt(state, live); err != nil {
 		return Plan{}, err
 	}
-	s := k.rotationState(state, live, unseen, c.Once)
+	s := k.rotationState(c, state, live, unseen)
 	step := ca.NextStep(s)
 	plan := Plan{
 		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: step.At,
@@ -214,9 +209,9 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 	return plan, nil
 }
 
-func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool) ca.RotationState {
+func (k *OwnCA) rotationState(c *Controller, state *certsecret.State, live []ca.Registered, unseen bool) ca.RotationState {
 	s := ca.RotationState{
-		Now: k.Now(), Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
+		Now: k.Now(), Phase: state.Phase, Since: state.Since, Retain: c.Retain, Requested: state.Requested(),
 		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
 	}
 	if state.DistrustsOld() {
@@ -226,8 +221,9 @@ func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, uns
 		s.Current = authority.Certificate
 	}
 	k.remember(webhookconf.HashesOf(s.Bundle))
-	if !once { // a short-lived process has no history; see webhookconf.Found.Outgrow
-		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.gracePeriod, k.isSibling)
+	if !c.Once { // a short-lived process has no history; see webhookconf.Found.Outgrow
+		gracePeriod := func(certificate *x509.Certificate) time.Duration { return k.gracePeriod(certificate, c.Retain) }
+		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, gracePeriod, k.isSibling)
 	}
 	return s
 }
@@ -244,14 +240,14 @@ func (k *OwnCA) remember(held []string) {
 }
 
 // gracePeriod returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
-func (k *OwnCA) gracePeriod(certificate *x509.Certificate) time.Duration {
+func (k *OwnCA) gracePeriod(certificate *x509.Certificate, retain time.Duration) time.Duration {
 	switch {
 	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
 		return 0
 	case k.isSibling(certificate):
-		return min(siblingGracePeriod, k.Retain) // by then each live replica has published the CA of its certificate
+		return min(siblingGracePeriod, retain) // by then each live replica has published the CA of its certificate
 	}
-	return k.Retain // it belongs to a replica with another source of certificates
+	return retain // it belongs to a replica with another source of certificates
 }
 
 // isSibling reports whether a replica that started while the Secret was lost may have made this CA.
@@ -283,7 +279,7 @@ func (k *OwnCA) advance(c *Controller, plan *Plan, state *certsecret.State, step
 			return err
 		}
 		k.Log.Info("rotating the CA", "action", step.Action, "reason", step.Reason, "phase", written.Phase)
-		c.Report.event(written, eventNormal, "CA"+string(step.Action), step.Reason)
+		c.Report.event(eventNormal, "CA"+string(step.Action), step.Reason)
 		return nil
 	}
 }
@@ -295,7 +291,8 @@ func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.St
 		return err
 	}
 	if name, missing := (ca.RotationState{Live: o.Live, Bundle: state.Bundle()}).Missing(); missing {
-		return apierrors.NewConflict(webhookResource, name, errors.New("its caBundle does not hold the next CA any more"))
+		webhooks := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "webhookconfigurations"}
+		return apierrors.NewConflict(webhooks, name, errors.New("its caBundle does not hold the next CA any more"))
 	}
 	return nil
 }
@@ -379,9 +376,8 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, old *i
 	case distrust && state.Distrusted < state.CurrentID:
 		_, err = k.Store.Distrust(ctx, state)
 	case state.Phase == ca.Steady:
-		var begun *certsecret.State
-		if begun, err = k.Store.Stage(ctx, state); err == nil {
-			c.Report.event(begun, eventNormal, "CAstage", "RotateCA requested a rotation")
+		if _, err = k.Store.Stage(ctx, state); err == nil {
+			c.Report.event(eventNormal, "CAstage", "RotateCA requested a rotation")
 		}
 	}
 	if apierrors.IsConflict(err) {

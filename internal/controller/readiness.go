@@ -5,8 +5,9 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -14,6 +15,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
+
+// unreadyAfter is how long this process may be the only one that API servers do not trust before it becomes unready.
+const unreadyAfter = 30 * time.Second
 
 // ErrStopped is the reason why a program that stops is not ready.
 var ErrStopped = errors.New("the Manager was stopped")
@@ -72,19 +76,19 @@ func (r *Readiness) Check() error {
 
 // Report returns a function with which the controller reports whether API servers can call this process: nil if they can,
 // else the reason why not. reached is closed the first time that they can. A final error before that is sent to failed.
+// The function is for one goroutine at a time.
 func (r *Readiness) Report(log logr.Logger, reached chan<- struct{}, failed chan<- error) func(error) {
-	var was, ended atomic.Bool
-	waits := lograte.Limiter{}
+	was, ended, waits := false, false, lograte.Limiter{}
 	return func(err error) {
 		_, replaced := errors.AsType[*AnotherProgramError](err)
 		switch {
-		case replaced && ended.CompareAndSwap(false, true), !was.Load() && isFinal(err): // the former also ends a program that is ready
-			was.Store(true)
+		case replaced && !ended, !was && isFinal(err): // the former also ends a program that is ready
+			was, ended = true, ended || replaced
 			failed <- fmt.Errorf("eirinix: %w", err)
-		case was.Load():
+		case was:
 			r.trusted(err)
 		case err == nil:
-			was.Store(true)
+			was = true
 			close(reached)
 		default:
 			r.Lack(err)
@@ -99,4 +103,81 @@ func isFinal(err error) bool {
 	_, owned := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 	_, refused := errors.AsType[*wait.RefusedError](err)
 	return owned || refused
+}
+
+// ready reports why API servers cannot call this process. A nil err means that they can.
+func (c *Controller) ready(err error) {
+	if c.Ready == nil {
+		return
+	}
+	if err == nil && c.Now().Before(c.spread) {
+		err = errors.New("waiting until API servers have observed a caBundle")
+	}
+	if _, ends := errors.AsType[*AnotherProgramError](err); c.wasReady && err != nil && !ends {
+		return // once it has been ready, judge decides
+	}
+	c.wasReady = c.wasReady || err == nil
+	c.Ready(err)
+}
+
+// judge reports why API servers cannot call this process. Until it has been ready once, everything must be in place.
+// After that, a caBundle that trusts no replica makes none unready: it is repaired, and having no endpoint at all would
+// be worse. If API servers trust other replicas and not this one, this one becomes unready after unreadyAfter.
+func (c *Controller) judge(o Observation, first string) {
+	if !c.wasReady {
+		c.ready(c.verify(o, first))
+		return
+	}
+	var doubt error
+	now := c.Now()
+	for _, l := range o.Live {
+		if err := c.Certificates.Verify(l.Bundle); err != nil && c.Certificates.othersTrusted(l.Bundle, now) {
+			doubt = fmt.Errorf("%s: %w", l.Name, err)
+		}
+	}
+	switch {
+	case c.Ready == nil:
+	case doubt == nil:
+		c.doubtedAt = time.Time{}
+		c.Ready(nil)
+	case c.doubtedAt.IsZero():
+		c.doubtedAt = now
+	case now.Sub(c.doubtedAt) > unreadyAfter:
+		c.Ready(doubt)
+	}
+}
+
+// verify returns the reason why API servers cannot call this process yet.
+func (c *Controller) verify(o Observation, first string) error {
+	if c.Serving && !c.unknown && c.Lease != nil && c.versions[c.desired.Version].Ordinal == 0 {
+		return errors.New("this version has no record in the Lease yet")
+	}
+	if o.Unseen {
+		return c.Certificates.verifyRecorded()
+	}
+	other := first != c.desired.Version && first != ""
+	if target := c.versions[first].Target; other && c.Serving && target != c.desired.Options.Target.Program() {
+		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
+	}
+	for _, conf := range o.all {
+		missing := conf.found.Missing(c.desired)
+		switch {
+		case other: // its registration is in place, and this process answers its calls
+		case conf.holds && !conf.found.Exists && !conf.Creates(): // it is waited for
+		case conf.holds && !conf.found.Exists && c.Registers:
+			return fmt.Errorf("%s does not exist yet", conf)
+		case conf.holds && !conf.found.Exists:
+			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
+		case c.Serving && !conf.found.Intact(c.desired):
+			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
+		case conf.holds && len(missing) > 0:
+			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", conf, strings.Join(missing, ", "))
+		}
+		for _, bundle := range conf.found.Bundles {
+			if err := c.Certificates.Verify(bundle); err != nil {
+				return fmt.Errorf("%s holds another caBundle than the %s; a Manager that registers repairs it, and RegisterExtensions in a split deployment: %w", conf, c.Certificates, err)
+			}
+		}
+	}
+	return nil
 }

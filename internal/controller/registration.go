@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,10 +21,6 @@ import (
 )
 
 const (
-	// unreadyAfter is how long this process may be the only one that API servers do not trust before it becomes
-	// unready.
-	unreadyAfter = 30 * time.Second
-
 	// maxTrouble and trustTroubleMost bound the delay of a repair. Without its caBundle every call fails.
 	maxTrouble, trustTroubleMost = 10 * time.Minute, 15 * time.Second
 
@@ -48,7 +43,6 @@ type Observation struct {
 	all []observed
 }
 
-// found returns the configurations that were read.
 func (o Observation) found() []webhookconf.Found {
 	return list.Of(o.all, func(conf observed) webhookconf.Found { return conf.found })
 }
@@ -67,7 +61,6 @@ func (c *Controller) aim(o *Observation) {
 	}
 }
 
-// observe returns both configurations from the cached copies.
 func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
 		return conf.Read(ctx, c.Cache.Get)
@@ -126,12 +119,6 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 	return nil
 }
 
-// pinned returns a function that reports whether the configurations pin a CA. It returns nil if they pin none, as
-// before the first registration. Only a client that can write configurations can change that.
-func (o Observation) pinned() func(*x509.Certificate) bool {
-	return webhookconf.Pinned(o.found())
-}
-
 // work holds the parts of the configurations that are due to be written.
 type work struct {
 	entries map[string]bool // by configuration: whether the entries of this version are due
@@ -139,8 +126,6 @@ type work struct {
 	reason  string
 	pause   time.Duration // the longest random delay of the write
 }
-
-func (w work) any() bool { return w.trust || len(w.entries) > 0 }
 
 // absent returns the objects that hold entries of this version, do not exist, and are created by their user.
 func (o Observation) absent() (all []string) {
@@ -214,7 +199,7 @@ func (c *Controller) registersIn(conf observed, first string) bool {
 	if !c.Registers || c.OnlyTrust || first != c.desired.Version || c.removing.Load() {
 		return false
 	}
-	if c.unknown.Load() && c.registered[conf.Name()] && conf.found.Version != c.desired.Version && conf.found.Version != "" {
+	if c.unknown && c.registered[conf.Name()] && conf.found.Version != c.desired.Version && conf.found.Version != "" {
 		return false // versions are unknown here, and another one has registered after this one
 	}
 	return conf.holds || conf.found.Exists && len(conf.found.Bundles) > 0
@@ -311,68 +296,6 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 		retain = 0
 	}
 	return found.Outgrow(need, retain, c.Now())
-}
-
-// judge reports why API servers cannot call this process. Until it has been ready once, everything must be in place.
-// After that, a caBundle that trusts no replica makes none unready: it is repaired, and having no endpoint at all would
-// be worse. If API servers trust other replicas and not this one, this one becomes unready after unreadyAfter.
-func (c *Controller) judge(o Observation, first string) {
-	if !c.wasReady {
-		c.ready(c.verify(o, first))
-		return
-	}
-	var doubt error
-	now := c.Now()
-	for _, l := range o.Live {
-		if err := c.Certificates.Verify(l.Bundle); err != nil && c.Certificates.othersTrusted(l.Bundle, now) {
-			doubt = fmt.Errorf("%s: %w", l.Name, err)
-		}
-	}
-	switch {
-	case c.Ready == nil:
-	case doubt == nil:
-		c.doubtedAt = time.Time{}
-		c.Ready(nil)
-	case c.doubtedAt.IsZero():
-		c.doubtedAt = now
-	case now.Sub(c.doubtedAt) > unreadyAfter:
-		c.Ready(doubt)
-	}
-}
-
-// verify returns the reason why API servers cannot call this process yet.
-func (c *Controller) verify(o Observation, first string) error {
-	if c.Serving && !c.unknown.Load() && c.Lease != nil && c.versions[c.desired.Version].Ordinal == 0 {
-		return errors.New("this version has no record in the Lease yet")
-	}
-	if o.Unseen {
-		return c.Certificates.verifyRecorded()
-	}
-	other := first != c.desired.Version && first != ""
-	if target := c.versions[first].Target; other && c.Serving && target != c.desired.Options.Target.Program() {
-		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
-	}
-	for _, conf := range o.all {
-		missing := conf.found.Missing(c.desired)
-		switch {
-		case other: // its registration is in place, and this process answers its calls
-		case conf.holds && !conf.found.Exists && !conf.Creates(): // it is waited for
-		case conf.holds && !conf.found.Exists && c.Registers:
-			return fmt.Errorf("%s does not exist yet", conf)
-		case conf.holds && !conf.found.Exists:
-			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
-		case c.Serving && !conf.found.Intact(c.desired):
-			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
-		case conf.holds && len(missing) > 0:
-			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", conf, strings.Join(missing, ", "))
-		}
-		for _, bundle := range conf.found.Bundles {
-			if err := c.Certificates.Verify(bundle); err != nil {
-				return fmt.Errorf("%s holds another caBundle than the %s; a Manager that registers repairs it, and RegisterExtensions in a split deployment: %w", conf, c.Certificates, err)
-			}
-		}
-	}
-	return nil
 }
 
 // Remove deletes the configurations.

@@ -15,10 +15,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/collectors"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -27,8 +27,6 @@ import (
 const (
 	eventNormal  = corev1.EventTypeNormal
 	eventWarning = corev1.EventTypeWarning
-
-	reporter = "eirinix.cloudfoundry.org/manager"
 )
 
 // Report reports the state of one Controller. The nil Report does nothing.
@@ -40,10 +38,10 @@ type Report struct {
 
 	logs lograte.Limiter
 
-	mu       sync.Mutex
-	waits    string
+	// The fields below belong to the pass.
+	waits    string         // the earlier version that stays registered, as last logged
 	reported map[string]int // how many repairs in a row of a configuration were last reported
-	state    *certsecret.State
+	uid      types.UID      // of the Secret; empty if there is none
 }
 
 // metrics are shared by all Managers of a program. The label secret distinguishes them.
@@ -82,7 +80,9 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	}
 	r.metrics.build.WithLabelValues(r.secret, version(), runtime.Version()).Set(1)
 	if clients != nil {
-		r.recorder = sync.OnceValue(func() events.EventRecorder { return cluster.NewRecorder(ctx, clients, reporter) })
+		r.recorder = sync.OnceValue(func() events.EventRecorder {
+			return cluster.NewRecorder(ctx, clients, "eirinix.cloudfoundry.org/manager")
+		})
 	}
 	return r
 }
@@ -127,7 +127,7 @@ func (r *Report) failed(err error) {
 // blocked reports that this process has no right to take the action that is due.
 func (r *Report) blocked(log logr.Logger, why string) {
 	if r.logLimited(log, "this replica has no right to take the next step for the certificates", why) {
-		r.event(nil, eventWarning, "CARotationBlocked", why)
+		r.event(eventWarning, "CARotationBlocked", why)
 	}
 }
 
@@ -140,20 +140,15 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 	if first != "" && first != c.desired.Version && c.Serving {
 		waits = first
 	}
-	r.mu.Lock()
-	changed := waits != r.waits
-	r.waits = waits
-	if plan.own != nil {
-		r.state = plan.own
-	}
-	r.mu.Unlock()
 	switch {
-	case changed && waits != "":
+	case waits == r.waits:
+	case waits != "":
 		c.Log.Info("an earlier version stays registered while one of its replicas lives; this replica answers its calls too",
 			"registered", waits, "this", c.desired.Version)
-	case changed:
+	default:
 		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.desired.Version)
 	}
+	r.waits = waits
 	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Serving())))
 	r.Waits(ForVersion, waits != "")
 	if leaf := c.Certificates.Certificate(); leaf != nil {
@@ -165,6 +160,7 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 	if state == nil {
 		return
 	}
+	r.uid = state.UID
 	if authority, err := state.Current(); err == nil {
 		r.metrics.expiration.WithLabelValues(r.secret, "ca").Set(seconds(authority.Certificate.NotAfter))
 	}
@@ -184,14 +180,11 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	}
 	kind := strings.TrimSuffix(conf.String(), " "+conf.Name())
 	r.metrics.contested.WithLabelValues(r.secret, kind, conf.Name()).Set(float64(times))
-	r.mu.Lock()
-	known := r.reported[conf.String()]
-	if times == 0 || times >= 2*known {
-		r.reported[conf.String()] = times
+	if known := r.reported[conf.String()]; times != 0 && times < 2*known {
+		return // reported before, and not yet twice as many
 	}
-	r.mu.Unlock()
-	if times == 0 || times < 2*known {
-		return // no news, or reported before and not yet twice as many
+	if r.reported[conf.String()] = times; times == 0 {
+		return
 	}
 	by := ""
 	if manager := c.managers[conf.Name()]; manager != "" {
@@ -199,24 +192,16 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	}
 	reason := fmt.Sprintf("it was edited or deleted%s %d times, shortly after each repair; take it out of what that tool applies, or have it leave out webhooks", by, times)
 	c.Log.Info("another client keeps reverting the webhook configuration", "configuration", conf.String(), "reason", reason)
-	r.event(nil, eventWarning, "RegistrationContested", conf.String()+": "+reason)
+	r.event(eventWarning, "RegistrationContested", conf.String()+": "+reason)
 }
 
-// event creates an Event on the Secret, for kubectl describe. A repeated Event increases its count. state may be nil.
-func (r *Report) event(state *certsecret.State, kind, reason, message string) {
+// event creates an Event on the Secret, for kubectl describe. A repeated Event increases its count.
+func (r *Report) event(kind, reason, message string) {
 	if r == nil || r.recorder == nil {
 		return
 	}
-	if state == nil {
-		r.mu.Lock()
-		state = r.state
-		r.mu.Unlock()
-	}
-	on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: r.namespace, Name: r.name}
-	if state != nil {
-		on.UID, on.ResourceVersion = state.UID, "" // one series, whatever the resourceVersion
-	}
-	if recorder := r.recorder(); recorder != nil {
+	if recorder := r.recorder(); recorder != nil { // without a resourceVersion, all Events of the Secret are one series
+		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: r.namespace, Name: r.name, UID: r.uid}
 		recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
 	}
 }

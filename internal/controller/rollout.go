@@ -61,7 +61,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	err = c.Cache.Get(ctx, lease)
 	switch {
 	case errors.Is(err, cluster.ErrUnseen):
-		c.unknown.Store(true)
+		c.unknown = true
 		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return version, again, false, nil
 	case apierrors.IsNotFound(err):
@@ -69,7 +69,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	case err != nil:
 		return "", again, false, err
 	}
-	c.unknown.Store(false)
+	c.unknown = false
 	now, found := c.Now(), rollout.Read(lease.GetAnnotations())
 	c.seen = rollout.Observe(c.seen, found, now, c.API.SilentUntil())
 	c.versions = found
@@ -81,12 +81,12 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	if d.Other != "" {
 		other := &AnotherProgramError{Lease: c.Lease.String(), Theirs: d.Other, Ours: c.registration.Options.Target.Program()}
 		if d.Stands {
-			c.refused.Store(true)
+			c.refused = true
 			return "", again, false, other
 		}
 		c.Report.newcomer(c.Log, other)
 	}
-	again = rollout.Soonest(again, d.RequeueAt)
+	again = d.RequeueAt
 	c.forget("versions", d.Next == nil)
 	if d.Next == nil {
 		return first, again, false, nil
@@ -130,7 +130,7 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 // another version takes precedence. Otherwise a replica with a late copy of the Lease could revert that version's
 // write.
 func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
-	if c.Lease == nil || c.unknown.Load() || c.Once || c.unreached >= maxUnreached {
+	if c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {
 		return nil
 	}
 	return c.Lease.StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
@@ -145,11 +145,11 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 		return err
 	}
 	defer c.exit()
-	return c.announce(ctx, last || c.refused.Load())
+	return c.announce(ctx, last || c.refused)
 }
 
 func (c *Controller) announce(ctx context.Context, last bool) error {
-	if !c.Serving || c.Lease == nil || c.unknown.Load() {
+	if !c.Serving || c.Lease == nil || c.unknown {
 		return nil
 	}
 	version := c.registration.Version

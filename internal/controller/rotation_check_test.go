@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"code.cloudfoundry.org/eirinix/internal/spectest"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -195,7 +197,7 @@ func (w *rotations) state() *certsecret.State {
 	}
 	state, known := w.states[last.version]
 	if !known {
-		state, _ = certsecret.Decode(secret.Data)
+		state, _ = spectest.DecodeState(secret.Data, w.now)
 		w.states[last.version] = state
 	}
 	return state

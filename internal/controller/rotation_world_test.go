@@ -213,7 +213,7 @@ func (r *replica) config(p *process) controller.Config {
 	}
 	return controller.Config{
 		Cache: cache, Configurations: connection.all(), Lease: leaseOf(p),
-		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Retain: retain, Log: logr.Discard(), Now: p.now},
+		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Log: logr.Discard(), Now: p.now},
 		Registration: program,
 		Registers:    true, Serving: true, Retain: retain, Lag: w.lag,
 		Ready: func(err error) { r.becomes(p, err) },
@@ -262,7 +262,8 @@ func (l leaf) sign(authority *ca.Authority) error {
 	l.r.serves = &chain{
 		authority: authority, leaf: certificate.Leaf, intermediates: authority.Chain, label: w.trust.describe(authority),
 	}
-	renewAt := ca.RenewAt(certificate.Leaf, w.rng.Float64()*2-1)
+	made := certificate.Leaf
+	renewAt := made.NotBefore.Add(ca.RenewIn(made.NotAfter.Sub(made.NotBefore), w.rng.Float64()*2-1))
 	if !certificate.Leaf.NotAfter.Before(authority.Certificate.NotAfter) {
 		renewAt = certificate.Leaf.NotAfter
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -269,7 +270,7 @@ var _ = Describe("A registration that is refused halfway", func() {
 
 // unwritable are Leases that no write comes through to.
 type unwritable struct {
-	rollout.Leases
+	dynamic.ResourceInterface
 	err   error
 	tried *int
 }
@@ -290,7 +291,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 		s.replica()
 		tried := 0
 		c := controller.New(s.config(func(c *controller.Config) {
-			c.Registration, c.Lease.Client = desired("two", "other"), unwritable{Leases: c.Lease.Client, err: err, tried: &tried}
+			c.Registration, c.Lease.Client = desired("two", "other"), unwritable{ResourceInterface: c.Lease.Client, err: err, tried: &tried}
 		}))
 		Expect(c.Obtain(context.Background())).To(Succeed())
 		for tried < 10 {

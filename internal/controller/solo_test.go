@@ -6,6 +6,8 @@ import (
 	"context"
 	"time"
 
+	"code.cloudfoundry.org/eirinix/internal/spectest"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +55,7 @@ func (s *solo) config(changes ...func(*controller.Config)) controller.Config {
 	p := s.process
 	store := &certsecret.Store{
 		Secrets:   secretsOf{requests: requests[*corev1.Secret]{p: p, of: newSecret}},
-		Namespace: namespace, Name: secretName, Now: p.now,
+		Namespace: namespace, Name: secretName, Lifetime: 10 * 365 * 24 * time.Hour, Now: p.now,
 		Cached: func(ctx context.Context) (*corev1.Secret, error) {
 			secret := newSecret(secretName)
 			return secret, copies{process: p}.Get(ctx, secret)
@@ -62,7 +64,7 @@ func (s *solo) config(changes ...func(*controller.Config)) controller.Config {
 	c := controller.Config{
 		Cache: copies{process: p}, Configurations: configurationsOf{p: p}.all(), Lease: leaseOf(p),
 		Certificates: &controller.OwnCA{
-			Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Retain: time.Hour, Log: logr.Discard(), Now: p.now,
+			Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Log: logr.Discard(), Now: p.now,
 		},
 		Registration: program,
 		Registers:    true, Serving: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
@@ -122,5 +124,5 @@ func (s *solo) caBundles() (all [][]byte) {
 // state is the one in the Secret.
 func (s *solo) state() *certsecret.State {
 	GinkgoHelper()
-	return must(certsecret.Decode(s.secret.latest().object.(*corev1.Secret).Data))
+	return must(spectest.DecodeState(s.secret.latest().object.(*corev1.Secret).Data, s.now))
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -21,24 +22,15 @@ import (
 // tries is the number of attempts that Change makes when its writes conflict with others.
 const tries = 5
 
-// Leases is the subset of client-go's dynamic client that this package uses. A Lease is untyped, so that what our Go
-// types do not know survives.
-type Leases interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Create(ctx context.Context, lease *unstructured.Unstructured, opts metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Update(ctx context.Context, lease *unstructured.Unstructured, opts metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error)
-}
-
 // Resource is the resource of Leases.
 var Resource = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
-// Lease is the Lease object that holds the records.
+// Lease is the Lease object that holds the records. It is untyped, so that what our Go types do not know survives.
 type Lease struct {
-	Client          Leases
+	Client          dynamic.ResourceInterface
 	Namespace, Name string
 }
 
-// String returns the namespace and the name.
 func (l *Lease) String() string { return l.Namespace + "/" + l.Name }
 
 // Empty returns the object before it is created, for a cache to fill in.

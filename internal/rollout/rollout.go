@@ -86,10 +86,11 @@ func Read(annotations map[string]string) Versions {
 
 // sane returns the records with plausible numbers. Other clients can edit the annotations.
 func (v Versions) sane() Versions {
-	next := maps.Clone(v)
-	for i, version := range v.InOrder() {
+	next, inOrder := maps.Clone(v), v.InOrder()
+	renumber := slices.ContainsFunc(inOrder, func(version string) bool { return v[version].Ordinal <= 0 || v[version].Ordinal > plausible })
+	for i, version := range inOrder {
 		r := v[version]
-		if slices.ContainsFunc(slices.Collect(maps.Values(v)), func(r Record) bool { return r.Ordinal <= 0 || r.Ordinal > plausible }) {
+		if renumber {
 			r.Ordinal = int64(i + 1)
 		}
 		if r.Probed < 0 || r.Probed > plausible || r.Answered < 0 {
@@ -104,11 +105,8 @@ func (v Versions) sane() Versions {
 // Write returns the annotations with exactly these records, and with all other annotations unchanged.
 func (v Versions) Write(annotations map[string]string) map[string]string {
 	written := map[string]string{}
-	for key, text := range annotations {
-		if !strings.HasPrefix(key, recordPrefix) {
-			written[key] = text
-		}
-	}
+	maps.Copy(written, annotations)
+	maps.DeleteFunc(written, func(key, _ string) bool { return strings.HasPrefix(key, recordPrefix) })
 	for version, r := range v {
 		text, _ := json.Marshal(r) // cannot fail for strings and numbers
 		written[recordPrefix+version] = string(text)

@@ -3,6 +3,7 @@ package spectest
 // This file holds the certificates of specs, also as other tools write them.
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,14 +19,25 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
 // NewCA returns a CA that this library makes.
 func NewCA(lifetime time.Duration, at time.Time) *ca.Authority {
 	GinkgoHelper()
 	return Must(ca.New("spec", lifetime, at))
+}
+
+// DecodeState reads the state from the data of a certificate Secret whose CA is valid at that time.
+func DecodeState(data map[string][]byte, at time.Time) (*certsecret.State, error) {
+	store := certsecret.Store{
+		Now:    func() time.Time { return at },
+		Cached: func(context.Context) (*corev1.Secret, error) { return &corev1.Secret{Data: data}, nil },
+	}
+	return store.Peek(context.Background())
 }
 
 // ForeignCA self-signs a CA as cfssl and openssl do, changed by edit.

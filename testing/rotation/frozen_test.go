@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"code.cloudfoundry.org/eirinix/internal/spectest"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +113,7 @@ func (d *deployment) stageAlone(ctx context.Context, clients kubernetes.Interfac
 	secrets := clients.CoreV1().Secrets(d.namespace)
 	secret, err := secrets.Get(ctx, d.secret(), metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	state, err := certsecret.Decode(secret.Data)
+	state, err := spectest.DecodeState(secret.Data, time.Now())
 	Expect(err).NotTo(HaveOccurred())
 	next, err := ca.New(d.secret(), d.rotation.CA, time.Now())
 	Expect(err).NotTo(HaveOccurred())

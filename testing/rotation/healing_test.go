@@ -7,6 +7,8 @@ import (
 	"maps"
 	"time"
 
+	"code.cloudfoundry.org/eirinix/internal/spectest"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -101,7 +103,7 @@ var _ = Describe("Damage under load", func() {
 			{"the registered bundle wrong", change(func(data map[string][]byte) { register(data, foreign[corev1.TLSCertKey]) })},
 			{"another's private key", change(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = foreign[corev1.TLSPrivateKeyKey] })},
 			{"another's private key everywhere", change(func(data map[string][]byte) {
-				state, err := certsecret.Decode(data)
+				state, err := spectest.DecodeState(data, time.Now())
 				Expect(err).NotTo(HaveOccurred())
 				for n := range state.Generations {
 					state.Generations[n].PrivateKeyPEM = foreign[corev1.TLSPrivateKeyKey]
@@ -138,7 +140,7 @@ var _ = Describe("Damage under load", func() {
 				s, err := secrets.Get(ctx, d.secret(), metav1.GetOptions{})
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(bytes.Equal(s.Data[corev1.TLSCertKey], held)).To(BeTrue(), "the CA is back")
-				state, err := certsecret.Decode(s.Data)
+				state, err := spectest.DecodeState(s.Data, time.Now())
 				g.Expect(err).NotTo(HaveOccurred())
 				current, err := state.Current()
 				g.Expect(err).NotTo(HaveOccurred())
@@ -256,7 +258,7 @@ var _ = Describe("Damage under load", func() {
 // register records in the Secret that this bundle was registered.
 func register(data map[string][]byte, bundle []byte) {
 	GinkgoHelper()
-	state, err := certsecret.Decode(data)
+	state, err := spectest.DecodeState(data, time.Now())
 	Expect(err).NotTo(HaveOccurred())
 	state.RegisteredBundle = bundle
 	maps.Copy(data, state.Encode(data))
@@ -266,7 +268,7 @@ func register(data map[string][]byte, bundle []byte) {
 func foreignSecret(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
-	store := &certsecret.Store{Secrets: clientsOf(0).CoreV1().Secrets(namespace), Namespace: namespace, Name: "foreign"}
+	store := &certsecret.Store{Secrets: clientsOf(0).CoreV1().Secrets(namespace), Namespace: namespace, Name: "foreign", Lifetime: time.Hour, Now: time.Now}
 	_, _, err := store.Restore(ctx, nil, nil)
 	Expect(err).NotTo(HaveOccurred())
 	s, err := store.Secrets.Get(ctx, "foreign", metav1.GetOptions{})

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
 // line is a replica's connection to its API server. It can be cut: then the replica goes on serving, but learns and
@@ -128,7 +130,7 @@ func momentOf(r *http.Request) (moment, bool) {
 		if err != nil {
 			return moment{}, false
 		}
-		state, err := certsecret.Decode(object.(*corev1.Secret).Data)
+		state, err := spectest.DecodeState(object.(*corev1.Secret).Data, time.Now())
 		if err != nil {
 			return moment{}, false
 		}

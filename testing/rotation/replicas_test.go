@@ -313,7 +313,7 @@ func (d *deployment) state(ctx context.Context, clients kubernetes.Interface) *c
 
 func (d *deployment) store(clients kubernetes.Interface) *certsecret.Store {
 	return &certsecret.Store{
-		Secrets: clients.CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CA,
+		Secrets: clients.CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CA, Now: time.Now,
 	}
 }
 
