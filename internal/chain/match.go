@@ -60,14 +60,14 @@ func NewMatcher(
 	return m, nil
 }
 
-// matchesKind reports whether the step's rules and namespaceSelector select the request.
-func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
-	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req)
+// Matches reports whether the rules and the selectors select a request, as it would arrive.
+func (m *Matcher) Matches(req *admissionv1.AdmissionRequest) bool {
+	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
 }
 
-// MatchesRules reports whether the rules select the request.
-func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
-	return resources.Match(m.rules, req)
+// matchesKind reports whether the rules and the namespaceSelector select the request.
+func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
+	return m == nil || resources.Match(m.rules, req) && m.matchesNamespace(req)
 }
 
 func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {

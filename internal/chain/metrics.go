@@ -90,12 +90,6 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, r.Err
 }
 
-// unexposed returns metrics that are counted and not exposed.
-func unexposed() *Metrics {
-	m, _ := NewMetrics(nil) // cannot fail without a registerer
-	return m
-}
-
 // webhookMetrics holds the metrics of one webhook, looked up beforehand.
 type webhookMetrics struct {
 	all                         *Metrics

@@ -185,6 +185,9 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 	})
 })
 
+// unexposed returns metrics that are counted and not exposed.
+func unexposed() *Metrics { return Must(NewMetrics(nil)) }
+
 // op returns a request with an operation.
 func op(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{Operation: operation}

@@ -55,17 +55,17 @@ func (r *run) watched(i int, of result, d *denial, made [][]byte) {
 	}
 }
 
-// changedPaths lists the paths of the operations of patches, without values, because those can be secret.
+// changedPaths lists the first of the Paths of patches.
 func changedPaths(patches [][]byte) string {
-	paths := pathsIn(patches)
+	paths := Paths(patches...)
 	if more := len(paths) - maxPaths; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(paths[:maxPaths], ", "), more)
 	}
 	return strings.Join(paths, ", ")
 }
 
-// pathsIn returns each path that the operations of patches change, in order.
-func pathsIn(patches [][]byte) (paths []string) {
+// Paths returns each path that the operations of patches change, in order and without values, because those can be secret.
+func Paths(patches ...[]byte) (paths []string) {
 	for _, operations := range patches {
 		var all []struct{ Op, Path, From string }
 		if json.Unmarshal(operations, &all) != nil {

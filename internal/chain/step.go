@@ -26,7 +26,7 @@ type Step struct {
 	Name    string
 	Mode    Mode          // the zero Mode is ModeDeny; without meaning if Choose is set
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
-	Shadow  bool          // Ignore is set only because it is registered as a shadow; its author wrote Fail
+	Lenient bool          // it fails on an object that does not decode as it arrived; else that is denied
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Share   time.Duration // of the call's time, which steps without a Timeout share; for the metrics
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
@@ -164,10 +164,10 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 	return nil, false
 }
 
-// misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
+// misread returns the result of a step whose object cannot be read. Unless the step is lenient, an object is denied that did not fit the
 // step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
 func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
-	if r.steps[i].strict && errors.Is(err, ErrUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+	if !r.steps[i].Lenient && errors.Is(err, ErrUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
 		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
 			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
 		}
