@@ -44,8 +44,7 @@ type step struct {
 	Step
 	made        reflect.Type // the type that New makes; nil without New
 	sameObjects int          // the first step with the same objectSelector, perhaps itself
-	perform     func(*run, int, *Call) error
-	warned      *sync.Once // the zero Response is logged once, not for every request
+	warned      *sync.Once   // the zero Response is logged once, not for every request
 	metrics     *stepMetrics
 	left        *lasting
 	shadow      *Chain // the step alone, if its mode can be ModeShadow
@@ -69,9 +68,9 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 	}
 	for i, given := range config.Steps {
 		s := &step{
-			Step: given, perform: given.performer(), warned: new(sync.Once),
+			Step: given, warned: new(sync.Once),
 			sameObjects: slices.IndexFunc(config.Steps[:i+1], func(other Step) bool { return given.Matcher.hasSameObjects(other.Matcher) }),
-			metrics:     c.metrics.step(given.Name),
+			metrics:     metrics.step(webhook, given.Name),
 		}
 		if s.New != nil {
 			s.made = reflect.TypeOf(s.New())

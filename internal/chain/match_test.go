@@ -340,7 +340,7 @@ func twice(raw []byte) bool {
 	return c.Failed() || count%10 > 1 || count > 11
 }
 
-// decodeLabels decodes what findLabels finds. ok is false if the labels cannot be read.
+// decodeLabels decodes what a Matcher searches for. ok is false if the labels cannot be read.
 func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var object struct {
 		Metadata json.RawMessage `json:"metadata"`

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -93,7 +94,6 @@ func (c *Chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest
 func (c *Chain) shadowOf(s *step) *Chain {
 	alone := *s
 	alone.Ignore, alone.Mode, alone.Choose, alone.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, DefaultTimeout)
-	alone.sameObjects, alone.warned = 0, new(sync.Once)
 	return &Chain{
 		Webhook: c.Webhook, Name: s.Name, validating: c.validating, allIgnore: true, answered: true,
 		steps: []*step{&alone}, metrics: c.metrics,
@@ -126,7 +126,7 @@ type Shadows struct {
 // NewShadows returns the Shadows beside the calls of a Runner. They give way to calls while busy returns true. Stop ends
 // them.
 func NewShadows(r Runner, busy func() bool) *Shadows {
-	r.Objects = newBudget(decodedShadows)
+	r.Objects = newBudget(decode.MaxMemory / 2)
 	s := &Shadows{runner: r, busy: busy, turn: make(chan struct{}, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
@@ -259,7 +259,7 @@ func (a *Shadows) run(s *Shadow) {
 	defer a.rest(s, time.Now())
 	after, err := s.call.object()
 	if err == nil && !step.Matcher.matchesObjects(after, req.OldObject.Raw) {
-		s.chain.steps[0].metrics.decided(req, decisionSkipped, 0, nil)
+		step.metrics.decided(req, decisionSkipped, 0, nil)
 		return
 	}
 	r := a.runner.newRun(ctx, s.chain, req, Selection{wantKind | wantObject})

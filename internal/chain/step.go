@@ -53,17 +53,6 @@ type RunFunc func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) e
 // chain interprets all of them.
 type HandleFunc func(context.Context, admission.Request) admission.Response
 
-// performer returns the method of a run that gives the step its object and applies its result.
-func (s *Step) performer() func(r *run, i int, call *Call) error {
-	switch {
-	case s.Handle != nil:
-		return (*run).handle
-	case s.Mutates:
-		return (*run).mutate
-	}
-	return (*run).check
-}
-
 // Call holds the request for a step, and collects the step's warnings and audit annotations. Its methods are safe
 // for concurrent use. They also work on nil, for the unit tests of steps.
 type Call struct {
@@ -71,7 +60,12 @@ type Call struct {
 
 	shared *shared // by the steps of a request; nil for a Call of its own
 
-	mu       sync.Mutex
+	mu   sync.Mutex
+	said feedback
+}
+
+// feedback holds warnings and audit annotations.
+type feedback struct {
 	warnings []string
 	audit    map[string]string
 }
@@ -98,7 +92,7 @@ func (c *Call) Warn(message string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.warnings = append(c.warnings, message)
+	c.said.warnings = append(c.said.warnings, message)
 }
 
 // Annotate adds an annotation to the API server's audit log.
@@ -108,20 +102,19 @@ func (c *Call) Annotate(key, value string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.audit == nil {
-		c.audit = map[string]string{}
+	if c.said.audit == nil {
+		c.said.audit = map[string]string{}
 	}
-	c.audit[key] = value
+	c.said.audit[key] = value
 }
 
-// feedback returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but
-// they are ignored.
-func (c *Call) feedback() (warnings []string, audit map[string]string) {
+// take returns the feedback so far, and clears it. A step that was left behind can add more, but that is ignored.
+func (c *Call) take() feedback {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	warnings, audit = c.warnings, c.audit
-	c.warnings, c.audit = nil, nil
-	return warnings, audit
+	said := c.said
+	c.said = feedback{}
+	return said
 }
 
 // These are codes of a metav1.Status.
