@@ -104,7 +104,7 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 	}
 	t := c.current.Load()
 	if t == nil {
-		return errNoClientCAsYet
+		return fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
 	}
 	now := c.now()
 	key := keyOf(connection.PeerCertificates)
@@ -115,8 +115,6 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 	t.seen.put(key, result)
 	return result.err
 }
-
-var errNoClientCAsYet = fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
 
 // Expected describes the certificate that a client needs to be accepted.
 func (c *Clients) Expected() string {
@@ -210,12 +208,10 @@ type decisions struct {
 // get returns the decision that is valid now, or nil.
 func (m *decisions) get(key chainKey, now time.Time) *decision {
 	for _, kind := range [...]*atomic.Pointer[map[chainKey]*decision]{&m.accepted, &m.refused} {
-		known := kind.Load()
-		if known == nil {
-			continue
-		}
-		if v := (*known)[key]; v != nil && !now.Before(v.from) && now.Before(v.until) {
-			return v
+		if known := kind.Load(); known != nil {
+			if v := (*known)[key]; v != nil && !now.Before(v.from) && now.Before(v.until) {
+				return v
+			}
 		}
 	}
 	return nil
