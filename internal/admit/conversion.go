@@ -69,7 +69,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion,
 	ended(http.StatusOK)
 }
 
-// conversionRun is a conversion on a goroutine of its own, and what it holds.
+// conversionRun is a conversion on a goroutine of its own, as hang.Work, and what it holds.
 type conversionRun struct {
 	*Conversion
 	memory hang.Memory
@@ -96,19 +96,16 @@ func (c *conversionRun) release() {
 	}
 }
 
-// Do implements hang.Work.
 func (c *conversionRun) Do() (err error) {
 	c.answer, err = c.Answer(c.memory.Context, c.review, c.room)
 	return err
 }
 
-// Leave implements hang.Work.
 func (c *conversionRun) Leave() {
 	c.ended = c.left.Add(c.all, c.memory.Leave()+c.body.reserved)
 	c.body.unreserve(c.body.reserved)
 }
 
-// Left implements hang.Work.
 func (c *conversionRun) Left(error) {
 	c.body.release()
 	c.ended()

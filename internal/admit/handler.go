@@ -65,9 +65,7 @@ type Handler struct {
 	closing     []string                // paths; see ServeAll
 	conversions map[string]*Conversion  // by path
 
-	counting sync.Once
-	counts   *Metrics
-
+	counting   sync.Once // of Metrics
 	limits     sync.Once
 	slots      *limiter
 	converting *limiter // the slots of conversions
@@ -171,11 +169,11 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain,
 // Counts returns Metrics, or what it has in place of a nil one.
 func (h *Handler) Counts() *Metrics {
 	h.counting.Do(func() {
-		if h.counts = h.Metrics; h.counts == nil {
-			h.counts, _ = NewMetrics(nil) // which cannot fail
+		if h.Metrics == nil {
+			h.Metrics, _ = NewMetrics(nil) // which cannot fail
 		}
 	})
-	return h.counts
+	return h.Metrics
 }
 
 // prepare makes what needs the Handler's fields.

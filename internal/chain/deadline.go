@@ -34,7 +34,7 @@ type progress struct {
 	leftEnded func()      // counts the end of the step that was left behind with it; nil if none was
 }
 
-// wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
+// wait runs the steps on a new goroutine, as hang.Work, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
 	err := hang.Await(r.ctx, r)
 	left := r.abandoned.Load()
@@ -59,14 +59,13 @@ func (r *run) wait() Outcome {
 	return Outcome{Err: failureOf(err, name)}
 }
 
-// Do implements hang.Work.
 func (r *run) Do() error {
 	r.out = r.outcome()
 	return r.out.Err
 }
 
-// Leave implements hang.Work. It leaves the step behind that runs on the call's goroutine, if any. The memory of that step
-// no longer counts as that of a call.
+// Leave leaves the step behind that runs on the call's goroutine, if any. The memory of that step no longer counts as that
+// of a call.
 func (r *run) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +75,6 @@ func (r *run) Leave() {
 	}
 }
 
-// Left implements hang.Work.
 func (r *run) Left(err error) {
 	if r.leftEnded != nil {
 		r.leftEnded()

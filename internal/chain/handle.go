@@ -104,7 +104,7 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
 	}
-	if !r.object.isAbsent() {
+	if !absent(r.object.raw) {
 		if err := r.object.apply(operations); err != nil || onPod == nil {
 			return err
 		}

@@ -63,8 +63,6 @@ func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.
 // size returns the memory of the object's text and of its view.
 func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held.Held() }
 
-func (o *object) isAbsent() bool { return absent(o.raw) }
-
 // view returns the object as the type that newObject makes, for reading. Changes to a view of another type have been
 // flushed before.
 func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {

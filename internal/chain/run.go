@@ -385,7 +385,7 @@ func (r *run) decided(i int, of result) {
 
 // mutate runs a step that changes the object in place.
 func (r *run) mutate(i int, call *Call) error {
-	if r.object.isAbsent() {
+	if absent(r.object.raw) {
 		return fmt.Errorf("%s carries no object to change", r.request.Operation)
 	}
 	obj, err := r.object.edit(r.steps[i].made, r.steps[i].New)
@@ -411,7 +411,7 @@ func (r *run) check(i int, call *Call) error {
 // ownObject returns an object that only this step holds. The step can change it, even after the step has been left
 // behind. The last step that asks for a type gets the decoded object, and the steps before it get copies.
 func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
-	if o.isAbsent() {
+	if absent(o.raw) {
 		return nil, nil
 	}
 	obj, err := o.view(r.steps[i].made, r.steps[i].New)

@@ -118,11 +118,11 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 
 // Expected describes the certificate that a client needs to be accepted.
 func (c *Clients) Expected() string {
-	const one = "a certificate for client authentication, issued by a CA in ManagerOptions.ClientCA, for "
-	if len(c.Names) == 0 {
-		return one + "any name"
+	names := "any name"
+	if len(c.Names) > 0 {
+		names = fmt.Sprintf("one of the names %q", c.Names)
 	}
-	return one + fmt.Sprintf("one of the names %q", c.Names)
+	return "a certificate for client authentication, issued by a CA in ManagerOptions.ClientCA, for " + names
 }
 
 func (c *Clients) now() time.Time {
@@ -175,10 +175,9 @@ type decision struct {
 // refused returns a decision with its reason. The reason is limited to 1000 characters and quoted, because an unknown
 // client wrote much of it.
 func refused(now time.Time, format string, args ...any) *decision {
-	const most = 1000
 	reason := fmt.Sprintf(format, args...)
 	now = now.Round(0)
-	return &decision{err: fmt.Errorf("%w: %.*s", ErrClientRefused, most, reason), from: now, until: now.Add(refusalLife)}
+	return &decision{err: fmt.Errorf("%w: %.1000s", ErrClientRefused, reason), from: now, until: now.Add(refusalLife)}
 }
 
 // chainKey identifies the certificates that a client has sent, in their order.
