@@ -58,8 +58,8 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 	case m.options.Certificates != nil:
 		return m.options.Certificates
 	case m.host != nil:
-		f := serving.HostFiles(m.hostOptions)
-		return FromFiles(f.Dir, f.Cert, f.Key, "ca.crt") // where cert-manager puts it
+		dir, cert, key := serving.HostFiles(m.hostOptions)
+		return FromFiles(dir, cert, key, "ca.crt") // where cert-manager puts it
 	}
 	return nil
 }

@@ -320,9 +320,10 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	if !registered.Validating && registered.Owned != OwnedSee {
 		matcher.Leave(registered.Owned == OwnedSkip)
 	}
+	ignore := registered.FailurePolicy == admissionregistrationv1.Ignore
 	step := chain.Step{
 		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,
-		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Shadow: registered.Shadow, Mode: servedModes[registered.Mode],
+		Ignore: ignore, Lenient: ignore && !registered.Shadow, Mode: servedModes[registered.Mode],
 	}
 	if d.extension != nil {
 		step.Handle, step.Pods = m.classic(d.extension), &m.pods

@@ -120,7 +120,7 @@ func auditLists(d seam.Deployment) (map[string]map[string][]string, error) {
 
 // portsOf returns the ports on which a pod of the program serves other clients.
 func portsOf(o eirinix.ManagerOptions, d seam.Deployment) (ports, error) {
-	open := ports{health: serving.BindPort(o.HealthProbeBindAddress), metrics: serving.BindPort(o.MetricsBindAddress)}
+	open := ports{health: bindPort(o.HealthProbeBindAddress), metrics: bindPort(o.MetricsBindAddress)}
 	host, port, err := d.Listen()
 	switch {
 	case !d.Serves, err != nil:
@@ -132,6 +132,17 @@ func portsOf(o eirinix.ManagerOptions, d seam.Deployment) (ports, error) {
 	}
 	open.webhook = int32(port)
 	return open, nil
+}
+
+// bindPort returns the port of a listen address that other machines can reach. It returns 0 for an address that they
+// cannot reach, or that is switched off.
+func bindPort(address string) int32 {
+	host, service, _ := net.SplitHostPort(address)
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil || !serving.EveryAddress(host) {
+		return 0
+	}
+	return int32(port)
 }
 
 // checkOwnPods returns an error if a step would be called for the program's own pods. Those would be refused while no replica

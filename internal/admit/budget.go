@@ -58,7 +58,6 @@ type requestBody struct {
 	request    *http.Request
 	due        deadline
 	connection *http.ResponseController
-	offline    bool // there is no connection
 	limited    io.Reader
 	buffer     *[]byte // holds the text; nil if the text has memory of its own
 	reserved   int64   // bytes of the budget
@@ -82,12 +81,6 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isSlow reports whether an API server would have sent more by now.
-func (b *requestBody) isSlow(now time.Time) bool {
-	due := (now.Sub(b.reservedAt) - slowGrace).Seconds() * slowRate
-	return float64(b.received.Load()) < due
-}
-
 // read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
 // must call. release accepts a nil body. times is how often the body's size is reserved: 2 if the answer can be as large.
 func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, times int64) (text []byte, b *requestBody, err error) {
@@ -102,8 +95,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	if size < 0 { // net/http limits a body with a Content-Length
 		b.limited = http.MaxBytesReader(w, r.Body, m.most)
 	}
-	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
-	b.offline = b.connection.SetReadDeadline(due.time()) != nil
+	bounded := b.connection.SetReadDeadline(due.time()) == nil // not without a connection
 	if size >= 0 && size <= firstBytes {
 		text = b.sized(int(size))
 		_, err = io.ReadFull(b, text)
@@ -119,7 +111,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 		}
 		return nil, b, m.refuse(w, err)
 	}
-	if !b.offline {
+	if bounded {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request sets its own
 	}
 	if len(text) == 0 {
@@ -244,7 +236,8 @@ func (m *readBudget) evictSlow() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for b := range m.arriving {
-		if b.isSlow(now) && !b.evicted.Swap(true) {
+		least := (now.Sub(b.reservedAt) - slowGrace).Seconds() * slowRate // that an API server would have sent by now
+		if float64(b.received.Load()) < least && !b.evicted.Swap(true) {
 			_ = b.connection.SetReadDeadline(time.Unix(1, 0)) // its Read fails now
 		}
 	}
@@ -308,7 +301,7 @@ func (m *readBudget) refuse(w http.ResponseWriter, err error) error {
 	case errors.Is(err, errEvicted):
 		w.Header().Set("Connection", "close")
 		return busy(err)
-	case errors.Is(err, errTooBusy), isTimedOut(err):
+	case errors.Is(err, errTooBusy), errors.Is(err, context.DeadlineExceeded): // of the call's own context
 		return busy(err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
@@ -319,12 +312,6 @@ func (m *readBudget) refuse(w http.ResponseWriter, err error) error {
 	return refuse(http.StatusBadRequest, "the request could not be read: %v", err)
 }
 
-// isTimedOut reports whether an error means that a call's own context has ended.
-func isTimedOut(err error) bool {
-	_, ok := errors.AsType[timedOut](err)
-	return ok
-}
-
 // errTooBusy is the error for a call that finds every slot taken, for running and for waiting. Another replica can take
 // the call, or this one a moment later.
 var errTooBusy = errors.New("too many admission requests at once")
@@ -332,14 +319,14 @@ var errTooBusy = errors.New("too many admission requests at once")
 // limiter bounds how many calls run and how many wait for a slot. A flood of large objects then costs time, which the
 // API server bounds, and not memory. It is safe for concurrent use.
 type limiter struct {
-	working chan struct{} // holds one element for each running call; waiting calls are served in turn
-	calls   atomic.Int64  // that run or wait
-	most    int64         // bound on calls
+	working *semaphore.Weighted // serves those that wait in turn
+	calls   atomic.Int64        // that run or wait
+	most    int64               // bound on calls
 }
 
 // newLimiter lets up to working calls run while up to waiting more wait.
 func newLimiter(working, waiting int) *limiter {
-	return &limiter{working: make(chan struct{}, working), most: int64(working + waiting)}
+	return &limiter{working: semaphore.NewWeighted(int64(working)), most: int64(working + waiting)}
 }
 
 // acquire waits for a slot, which release frees. It fails at once with errTooBusy if too many calls wait already. It
@@ -349,18 +336,8 @@ func (l *limiter) acquire(ctx context.Context) error {
 		l.calls.Add(-1)
 		return errTooBusy
 	}
-	select {
-	case l.working <- struct{}{}:
-	default:
-		select {
-		case l.working <- struct{}{}:
-		case <-ctx.Done():
-			l.calls.Add(-1)
-			return context.Cause(ctx)
-		}
-	}
-	if ctx.Err() != nil { // both happened at once, and no client waits for the answer any more
-		l.release()
+	if l.working.Acquire(ctx, 1) != nil {
+		l.calls.Add(-1)
 		return context.Cause(ctx)
 	}
 	return nil
@@ -369,7 +346,7 @@ func (l *limiter) acquire(ctx context.Context) error {
 // release frees the slot that acquire took.
 func (l *limiter) release() {
 	l.calls.Add(-1)
-	<-l.working
+	l.working.Release(1)
 }
 
 // maxHeaderTimeout is the API's bound on timeoutSeconds.

@@ -13,15 +13,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
-// ConvertPrefix is the prefix of the paths of conversion webhooks.
-const ConvertPrefix = "/convert/"
-
-// conversionTimeout is how long the API server waits for a conversion. It puts no timeout in the URL.
-const conversionTimeout = maxHeaderTimeout
-
-// convertedObjects bounds the memory of the objects of all conversions together.
-const convertedObjects = decode.MaxMemory
-
 // A Conversion answers the ConversionReviews of one CustomResourceDefinition.
 type Conversion struct {
 	Name string // of the CustomResourceDefinition
@@ -64,7 +55,8 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion,
 	h.Counts().inFlight.Inc()
 	defer h.Counts().inFlight.Dec()
 	r, ended := h.traced(w, r, c.Name)
-	text, err := h.converted(w, r, c, deadline{arrived, requestTimeout(r, conversionTimeout)}) //nolint:contextcheck // the request carries its context
+	// The API server puts no timeout in the URL of a conversion, and waits for the longest.
+	text, err := h.converted(w, r, c, deadline{arrived, requestTimeout(r, maxHeaderTimeout)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
 	if err != nil {
 		refused := h.refuse(w, r, err, "conversion of "+c.Name, "refused a conversion", "customResourceDefinition", c.Name)
@@ -77,7 +69,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c *Conversion,
 	ended(http.StatusOK)
 }
 
-// conversionRun is a conversion on a goroutine of its own, and what it holds.
+// conversionRun is a conversion on a goroutine of its own, as hang.Work, and what it holds.
 type conversionRun struct {
 	*Conversion
 	memory hang.Memory
@@ -104,19 +96,16 @@ func (c *conversionRun) release() {
 	}
 }
 
-// Do implements hang.Work.
 func (c *conversionRun) Do() (err error) {
 	c.answer, err = c.Answer(c.memory.Context, c.review, c.room)
 	return err
 }
 
-// Leave implements hang.Work.
 func (c *conversionRun) Leave() {
 	c.ended = c.left.Add(c.all, c.memory.Leave()+c.body.reserved)
 	c.body.unreserve(c.body.reserved)
 }
 
-// Left implements hang.Work.
 func (c *conversionRun) Left(error) {
 	c.body.release()
 	c.ended()

@@ -100,7 +100,7 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 		for range callsAtWork {
 			hanging = append(hanging, sent(h, shops+"?timeout=2s", large[:1]))
 		}
-		g.Expect(h.converting.working).To(HaveLen(callsAtWork))
+		g.Expect(h.converting.calls.Load()).To(BeEquivalentTo(callsAtWork))
 		admits()
 		draining.Store(true)
 		time.Sleep(2 * time.Second)
@@ -111,7 +111,7 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 			g.Expect(w.Header().Get("Connection")).To(Equal("close"), "a program that stops waits no longer than their deadlines")
 			g.Expect(w.Body.String()).To(HavePrefix("conversion of shops.example.com: no answer before the deadline"))
 		}
-		g.Expect(h.converting.working).To(BeEmpty())
+		g.Expect(h.converting.calls.Load()).To(BeZero())
 		got := <-sent(h, shops, large)
 		g.Expect(got.Code).To(Equal(http.StatusInternalServerError), "there are slots, but no more may hang")
 		g.Expect(got.Body.String()).To(HavePrefix("conversion of shops.example.com: 100 of its runs still hang"))
@@ -146,8 +146,8 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 		<-step
 		synctest.Wait()
 		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeNumerically(">", 8<<20+2*len(body)+decode.Free), "both, and the body with room for an answer")
-		g.Expect(h.objects.TryAcquire(convertedObjects)).To(BeTrue(), "what hangs delays no conversion")
-		h.objects.Release(convertedObjects)
+		g.Expect(h.objects.TryAcquire(decode.MaxMemory)).To(BeTrue(), "what hangs delays no conversion")
+		h.objects.Release(decode.MaxMemory)
 		g.Expect(h.bodies.free.TryAcquire(bodiesAtOnce << 20)).To(BeTrue())
 		h.bodies.free.Release(bodiesAtOnce << 20)
 		for range 3 {
@@ -167,7 +167,7 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		g, until := NewWithT(t), make(chan struct{}, 60)
 		h, _ := converting(t, 32*293<<10, until)
 		all, answers := h.objects, []chan *httptest.ResponseRecorder{}
-		together, fit := int64(32*293<<10), convertedObjects/int64(32*293<<10)
+		together, fit := int64(32*293<<10), decode.MaxMemory/int64(32*293<<10)
 		for i := range int64(60) { // those that get memory have time until the others have ended
 			timeout := "?timeout=10s"
 			if i < 2*fit {
@@ -175,7 +175,7 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 			}
 			answers = append(answers, sent(h, shops+timeout, []byte("x")))
 		}
-		g.Expect(all.TryAcquire(convertedObjects-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
+		g.Expect(all.TryAcquire(decode.MaxMemory-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
 		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
 			Name: "a", New: newPod, Mutates: true,
 			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil },
@@ -209,7 +209,7 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 		g.Expect(hung(h)).To(BeEquivalentTo(fit), "the others ended when their context did")
 		close(until)
 		synctest.Wait()
-		g.Expect(all.TryAcquire(convertedObjects)).To(BeTrue())
+		g.Expect(all.TryAcquire(decode.MaxMemory)).To(BeTrue())
 		g.Expect(h.runner.Objects.LeftBehind.Bytes()).To(BeZero())
 	})
 }

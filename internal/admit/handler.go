@@ -1,3 +1,11 @@
+// Package admit turns an AdmissionReview on the wire into a call of an extension and back.
+//
+// failurePolicy works only if denials and failures are answered differently. A denial is HTTP 200 with allowed false. A
+// failure (an error, a panic, a missed deadline, a patch that does not apply) is an HTTP error. controller-runtime's
+// own handler always answers 200, and the API server then treats failures as denials, even under Ignore.
+//
+// Any client that reaches the port can send a request, so requests are treated as hostile. A request is read within a
+// bound, and it is parsed in full before any extension sees it.
 package admit
 
 // This file serves chains of steps over HTTP: it reads a request, runs the chain on it, and writes the answer.
@@ -33,6 +41,7 @@ import (
 const (
 	MutatePrefix   = "/mutate/"
 	ValidatePrefix = "/validate/"
+	ConvertPrefix  = "/convert/" // of conversion webhooks
 )
 
 // These bound the calls that run steps at once, and the calls that wait for a slot, and the same for conversions. A step
@@ -56,14 +65,12 @@ type Handler struct {
 	closing     []string                // paths; see ServeAll
 	conversions map[string]*Conversion  // by path
 
-	counting sync.Once
-	counts   *Metrics
-
+	counting   sync.Once // of Metrics
 	limits     sync.Once
 	slots      *limiter
 	converting *limiter // the slots of conversions
 	bodies     *readBudget
-	objects    hang.Account // of conversions
+	objects    hang.Account // of all conversions together
 	runner     chain.Runner
 	shadows    *chain.Shadows
 }
@@ -145,7 +152,6 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain,
 	if !some {
 		resp := h.respond(r, c, rev, chain.Outcome{Response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		rev.recycle()
-		resp.offline = body.offline
 		return resp, nil
 	}
 	rev.parseUser()
@@ -157,19 +163,17 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain.Chain,
 	}
 	defer h.slots.release()
 	o := h.runner.Run(ctx, c, &rev.request, wants)
-	resp := h.respond(r, c, rev, o, arrived)
-	resp.offline = body.offline
-	return resp, o.Shadows
+	return h.respond(r, c, rev, o, arrived), o.Shadows
 }
 
 // Counts returns Metrics, or what it has in place of a nil one.
 func (h *Handler) Counts() *Metrics {
 	h.counting.Do(func() {
-		if h.counts = h.Metrics; h.counts == nil {
-			h.counts, _ = NewMetrics(nil) // which cannot fail
+		if h.Metrics == nil {
+			h.Metrics, _ = NewMetrics(nil) // which cannot fail
 		}
 	})
-	return h.counts
+	return h.Metrics
 }
 
 // prepare makes what needs the Handler's fields.
@@ -177,9 +181,9 @@ func (h *Handler) prepare() {
 	h.limits.Do(func() {
 		h.slots, h.converting = newLimiter(callsAtWork, callsWaiting), newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newReadBudget(h.MaxBytes)
-		h.objects = hang.NewAccount(convertedObjects)
+		h.objects = hang.NewAccount(decode.MaxMemory)
 		h.runner = chain.Runner{Log: h.Log, Tracer: h.Tracer, Objects: chain.NewBudget()}
-		h.shadows = chain.NewShadows(h.runner, func() bool { return len(h.slots.working) > 0 })
+		h.shadows = chain.NewShadows(h.runner, func() bool { return h.slots.calls.Load() > 0 })
 	})
 }
 
@@ -260,7 +264,7 @@ type recorder interface{ Trace(id string) }
 // HTTP status of the answer.
 func (h *Handler) traced(w http.ResponseWriter, r *http.Request, name string) (_ *http.Request, ended func(status int)) {
 	if h.Tracer == nil {
-		return r, untraced
+		return r, func(int) {}
 	}
 	parent := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := h.Tracer.Start(parent, name, trace.WithSpanKind(trace.SpanKindServer))
@@ -273,8 +277,6 @@ func (h *Handler) traced(w http.ResponseWriter, r *http.Request, name string) (_
 		span.End()
 	}
 }
-
-func untraced(int) {}
 
 // refusedSpan adds to the span of a call why it was refused.
 func (h *Handler) refusedSpan(ctx context.Context, status int, err error) {

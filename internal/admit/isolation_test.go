@@ -29,7 +29,7 @@ func onTree(name string, edit func(map[string]any) error) chain.Step {
 
 // ignoring makes a step one whose failure is ignored.
 func ignoring(s chain.Step) chain.Step {
-	s.Ignore = true
+	s.Ignore, s.Lenient = true, true
 	return s
 }
 

@@ -112,7 +112,7 @@ var _ = Describe("An object that does not decode", func() {
 
 			It("would be denied by a shadow whose author wrote Fail", func() {
 				s := ignoring(in(chain.ModeShadow, step("typed")))
-				s.Shadow = true
+				s.Lenient = false
 				_, h := serve(only(s), carrying(typo))
 				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
 			})

@@ -13,13 +13,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 var _ = Describe("A step that is played", func() {
-	play := func(s chain.Step) chain.Verdict {
-		return chain.NewPlayer(s, logr.Discard()).Play(context.Background(), request())
+	play := func(s chain.Step) audit.Verdict {
+		return audit.NewPlayer(s, logr.Discard()).Play(context.Background(), request())
 	}
 	label := onPod("label", func(p *corev1.Pod) error { p.Labels = map[string]string{"a": secret}; return nil })
 	refuse := check("refuse", newPod, func(_, _ runtime.Object) error {
@@ -33,7 +34,7 @@ var _ = Describe("A step that is played", func() {
 		Expect(v.Err).NotTo(HaveOccurred())
 		Expect(v.Denied).To(BeNil())
 		Expect(v.Patch).To(MatchJSON(asked.review("v1").Patch))
-		Expect(v.Paths()).To(Equal([]string{"/metadata/labels"}))
+		Expect(chain.Paths(v.Patch)).To(Equal([]string{"/metadata/labels"}))
 		Expect(v.Changed([]byte(pod))).To(ContainSubstring(`"labels":{"a":"` + secret + `"}`))
 		asked, _ = serve(chain.Config{Validating: true, Steps: []chain.Step{refuse}})
 		Expect(play(own(refuse)).Denied).To(Equal(asked.review("v1").Result))

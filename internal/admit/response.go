@@ -13,12 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// responseReview is the AdmissionReview that is sent back, in the version of the request.
-type responseReview struct {
-	metav1.TypeMeta `json:",inline"`
-	Response        *admissionv1.AdmissionResponse `json:"response"`
-}
-
 // readGrace is how long a client can take to read a short answer. A long answer gets more time in addition, according
 // to slowRate. An API server reads at once.
 const readGrace = 4 * time.Second
@@ -29,17 +23,17 @@ const shortResponse = 2 << 10
 
 // response is an answer that is ready to be sent. It references nothing of the call.
 type response struct {
-	status  int
-	kind    []string // Content-Type
-	text    []byte
-	offline bool // there is no connection to set a deadline for
+	status int
+	kind   []string // Content-Type
+	text   []byte
 }
 
+// reviewResponse returns the AdmissionReview that is sent back, in the version of the request.
 func reviewResponse(rev *review, resp *admissionv1.AdmissionResponse) response {
 	resp.UID = rev.request.UID
 	text, plain := plainResponse(rev, resp)
 	if !plain {
-		text, _ = json.Marshal(responseReview{TypeMeta: rev.typeMeta, Response: resp}) // it holds nothing that can fail
+		text, _ = json.Marshal(admissionv1.AdmissionReview{TypeMeta: rev.typeMeta, Response: resp}) // it holds nothing that can fail
 	}
 	return response{status: http.StatusOK, kind: jsonHeader, text: text}
 }
@@ -74,18 +68,13 @@ func (r response) write(w http.ResponseWriter) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(r.text)))
 	connection := http.NewResponseController(w)
-	bounded := !r.offline && len(r.text) > shortResponse &&
-		connection.SetWriteDeadline(time.Now().Add(r.readTimeout())) == nil
+	within := readGrace + time.Duration(len(r.text))*time.Second/slowRate
+	bounded := len(r.text) > shortResponse && connection.SetWriteDeadline(time.Now().Add(within)) == nil
 	w.WriteHeader(r.status)
 	_, err := w.Write(r.text)
 	if bounded && err == nil && connection.Flush() == nil {
 		_ = connection.SetWriteDeadline(time.Time{}) // other handlers answer on the same connection
 	}
-}
-
-// readTimeout returns how long the client can take to read the answer.
-func (r response) readTimeout() time.Duration {
-	return readGrace + time.Duration(len(r.text))*time.Second/slowRate
 }
 
 // plainResponse returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or

@@ -4,6 +4,7 @@ package admit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -55,44 +56,40 @@ func (p *part) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func decodeReview(body []byte) (*decodedReview, error) {
-	rev := &decodedReview{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, rev); err != nil {
+func decodeReview(body []byte) (*review, error) {
+	var rev decodedReview
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &rev); err != nil {
 		return nil, refuse(http.StatusBadRequest, "the body is not an AdmissionReview: %v", err)
 	}
-	gv := rev.GroupVersionKind()
-	if gv.Group != reviewGroup || gv.Kind != reviewKind || (gv.Version != "v1" && gv.Version != "v1beta1") {
-		return nil, refuse(http.StatusBadRequest,
-			"the body is a %s of %q; send an AdmissionReview of %s/v1 or v1beta1",
-			orNothing(rev.Kind), rev.APIVersion, reviewGroup)
+	req := cmp.Or(rev.Request, new(decodedRequest))
+	r := &req.AdmissionRequest
+	r.Object.Raw, r.OldObject.Raw, r.Options.Raw = req.Object, req.OldObject, req.Options
+	if err := checkReview(rev.TypeMeta, r, rev.Request != nil); err != nil {
+		return nil, err
 	}
-	req := rev.Request
-	if req == nil {
-		return nil, refuse(http.StatusBadRequest, "the AdmissionReview holds no request")
-	}
+	return &review{typeMeta: rev.TypeMeta, request: *r}, nil
+}
+
+// checkReview refuses a review that no API server sends. has reports whether it has a request.
+func checkReview(t metav1.TypeMeta, req *admissionv1.AdmissionRequest, has bool) error {
 	switch {
+	case t.Kind != reviewKind, t.APIVersion != reviewGroup+"/v1" && t.APIVersion != reviewGroup+"/v1beta1":
+		return refuse(http.StatusBadRequest, "the body is a %s of %q; send an AdmissionReview of %s/v1 or v1beta1",
+			cmp.Or(t.Kind, "document without kind"), t.APIVersion, reviewGroup)
+	case !has:
+		return refuse(http.StatusBadRequest, "the AdmissionReview holds no request")
 	case req.UID == "":
-		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's request has no uid")
+		return refuse(http.StatusBadRequest, "the AdmissionReview's request has no uid")
 	case len(req.UID) > longestUID:
-		return nil, refuse(http.StatusBadRequest,
+		return refuse(http.StatusBadRequest,
 			"the AdmissionReview's uid has %d bytes; send one of at most %d", len(req.UID), longestUID)
 	}
 	switch req.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
-	default:
-		return nil, refuse(http.StatusBadRequest,
-			"the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
+		return nil
 	}
-	r := &req.AdmissionRequest
-	r.Object.Raw, r.OldObject.Raw, r.Options.Raw = req.Object, req.OldObject, req.Options
-	return rev, nil
-}
-
-func orNothing(kind string) string {
-	if kind == "" {
-		return "document without kind"
-	}
-	return kind
+	return refuse(http.StatusBadRequest,
+		"the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
 }
 
 // review is an AdmissionReview, parsed as far as is needed before any object is decoded.
@@ -139,11 +136,7 @@ func parseReview(body []byte) (*review, error) {
 		return nil, refuse(http.StatusRequestEntityTooLarge,
 			"the AdmissionReview has %d bytes outside its objects; send at most %d", n, maxBeside)
 	}
-	rev, err := decodeReview(body)
-	if err != nil {
-		return nil, err
-	}
-	return &review{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
+	return decodeReview(body)
 }
 
 // scanReview parses the body in place. It returns nil if the body must be refused or is left to the decoder.
@@ -151,21 +144,10 @@ func scanReview(body []byte) *review {
 	p := parsers.Get().(*reviewParser)
 	p.Text, p.result.parser = body, p
 	p.review()
-	if p.Peek(); p.At != len(body) {
+	if p.Peek(); p.At != len(body) || p.beside > maxBeside || checkReview(p.result.typeMeta, &p.result.request, true) != nil {
 		return nil
 	}
-	req := &p.result.request
-	switch {
-	case p.result.typeMeta.Kind != reviewKind,
-		p.result.typeMeta.APIVersion != reviewGroup+"/v1" && p.result.typeMeta.APIVersion != reviewGroup+"/v1beta1",
-		req.UID == "", len(req.UID) > longestUID, p.beside > maxBeside:
-		return nil
-	}
-	switch req.Operation {
-	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
-		return &p.result
-	}
-	return nil
+	return &p.result
 }
 
 // maxBeside bounds the bytes of a review beside its objects. Most of these are the groups and extras of a user, which

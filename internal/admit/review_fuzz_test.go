@@ -60,8 +60,8 @@ func sameAsDecoded(t testing.TB, body []byte) {
 		return
 	case err != nil:
 		t.Fatalf("%q: %v", body, err)
-	case got.typeMeta != want.TypeMeta || !reflect.DeepEqual(got.request, want.Request.AdmissionRequest):
-		t.Fatalf("%q: %+v rather than %+v", body, got.request, want.Request.AdmissionRequest)
+	case got.typeMeta != want.typeMeta || !reflect.DeepEqual(got.request, want.request):
+		t.Fatalf("%q: %+v rather than %+v", body, got.request, want.request)
 	}
 	for _, raw := range [][]byte{got.request.Object.Raw, got.request.OldObject.Raw, got.request.Options.Raw} {
 		_ = append(raw, "overwritten"...)

@@ -1,10 +1,11 @@
 package audit
 
-// This file asks the steps about one object: it makes the requests that an API server would send, and compares the
-// answers to different users.
+// This file asks the steps about one object: it makes the requests that an API server would send, plays the steps on them
+// in this process, and compares the answers to different users.
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +28,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -178,7 +181,7 @@ func join(members map[string]json.RawMessage) []byte {
 
 // ask plays a step on a request. For the 1st, 2nd, 4th, 8th ... answer of a kind it asks as all users. If their answers
 // differ, that is the answer. The verdict is that for the first user.
-func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (chain.Verdict, answer, error) {
+func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (Verdict, answer, error) {
 	verdict, err := e.play(ctx, s, req, 0)
 	a := answerOf(verdict)
 	s.told[a.Result]++
@@ -201,7 +204,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 
 // play plays a step on a request. It then waits as long as the requests that the step has sent meanwhile need at the
 // rate for them.
-func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (chain.Verdict, error) {
+func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (Verdict, error) {
 	var sent atomic.Int64
 	of, counts := *req, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}
 	of.UID, of.UserInfo = uuid.NewUUID(), e.users[user]
@@ -215,8 +218,73 @@ func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRe
 	return verdict, nil
 }
 
+// Player plays one step as a server would run it: same decoder, same deadline, same patch. The step's mode and
+// failurePolicy do not apply, and no metric counts. It is safe for concurrent use.
+type Player struct {
+	chain   *chain.Chain
+	timeout time.Duration
+	runner  chain.Runner
+}
+
+// NewPlayer returns a Player of a step. Without a Timeout, a run of the step can take ten seconds.
+func NewPlayer(s chain.Step, log logr.Logger) *Player {
+	s.Mode, s.Ignore, s.Lenient = chain.ModeDeny, false, true
+	s.Timeout = cmp.Or(s.Timeout, chain.DefaultTimeout)
+	validating := !s.Mutates && s.Handle == nil
+	uncounted, _ := chain.NewMetrics(nil) // cannot fail without a registerer
+	return &Player{
+		chain:   chain.New(s.Name, chain.Config{Steps: []chain.Step{s}, Validating: validating}, uncounted, nil),
+		timeout: s.Timeout, runner: chain.Runner{Log: log, Objects: chain.NewBudget()},
+	}
+}
+
+// makers are users as the controllers of Kubernetes and kubelets have them.
+var makers = []string{"system:kube-controller-manager", "system:node:"}
+
+// Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
+// alone. What can be of a controller of Kubernetes, or of a kubelet, counts as that.
+func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
+	return !slices.ContainsFunc(makers, func(maker string) bool {
+		by := *req
+		_, wanted := p.chain.Select(&by, func() { by.UserInfo.Username = maker })
+		return !wanted
+	})
+}
+
+// Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,
+// because a step that ignores its deadline can still read them.
+func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	wants, _ := p.chain.Select(req, func() {})
+	o := p.runner.Run(ctx, p.chain, req, wants)
+	switch {
+	case o.Err != nil:
+		return Verdict{Err: errors.Unwrap(o.Err)} // without the name of the step, which the caller knows
+	case o.Response.Allowed:
+		return Verdict{Patch: o.Response.Patch}
+	}
+	return Verdict{Denied: o.Response.Result}
+}
+
+// Verdict is the result of a step for one request. The zero Verdict admits the object unchanged.
+type Verdict struct {
+	Denied *metav1.Status // nil unless the step denies the object
+	Err    error          // the failure of the step, which can be a hang.PanicError or wrap chain.ErrUnreadable; nil if it decided
+	Patch  []byte         // a JSON patch; nil if the step changes nothing
+}
+
+// Changed returns the object as the step has changed it.
+func (v Verdict) Changed(raw []byte) ([]byte, error) {
+	if v.Patch == nil {
+		return raw, nil
+	}
+	changed, _, err := patch.Apply(raw, v.Patch)
+	return changed, err
+}
+
 // alike reports whether two verdicts are the same. The texts of failures often differ, as in the port of a connection.
-func alike(a, b chain.Verdict) bool {
+func alike(a, b Verdict) bool {
 	switch {
 	case a.Err != nil || b.Err != nil:
 		return (a.Err != nil) == (b.Err != nil) && isPanic(a.Err) == isPanic(b.Err)
@@ -232,7 +300,7 @@ func isPanic(err error) bool {
 }
 
 // answerOf returns the answer that a verdict means.
-func answerOf(v chain.Verdict) answer {
+func answerOf(v Verdict) answer {
 	panicked, isPanic := errors.AsType[*hang.PanicError](v.Err)
 	switch {
 	case isPanic:
@@ -247,7 +315,7 @@ func answerOf(v chain.Verdict) answer {
 	case v.Patch == nil:
 		return answer{Finding: Finding{Result: Passed}}
 	}
-	a := answer{Finding: Finding{Result: Drift, Paths: v.Paths(), Message: "it would change the object"}}
+	a := answer{Finding: Finding{Result: Drift, Paths: chain.Paths(v.Patch), Message: "it would change the object"}}
 	if more := len(a.Paths) - maxPaths; more > 0 {
 		a.Paths = a.Paths[:maxPaths]
 		a.Message = fmt.Sprintf("it would change the object, in %d more paths than these", more)

@@ -39,34 +39,34 @@ var _ = DescribeTable("An object that is created again lacks what the cluster ha
 )
 
 var _ = Describe("An answer", func() {
-	denied := func(message string) chain.Verdict { return chain.Verdict{Denied: &metav1.Status{Message: message}} }
-	failed := func(text string) chain.Verdict { return chain.Verdict{Err: errors.New(text)} }
-	patched := func(patch string) chain.Verdict { return chain.Verdict{Patch: []byte(patch)} }
-	panicked := chain.Verdict{Err: &hang.PanicError{Value: "x"}}
+	denied := func(message string) Verdict { return Verdict{Denied: &metav1.Status{Message: message}} }
+	failed := func(text string) Verdict { return Verdict{Err: errors.New(text)} }
+	patched := func(patch string) Verdict { return Verdict{Patch: []byte(patch)} }
+	panicked := Verdict{Err: &hang.PanicError{Value: "x"}}
 
-	DescribeTable("is the same for two users", func(a, b chain.Verdict, same bool) {
+	DescribeTable("is the same for two users", func(a, b Verdict, same bool) {
 		Expect(alike(a, b)).To(Equal(same))
 		Expect(alike(b, a)).To(Equal(same))
 	},
-		Entry("if both admit", chain.Verdict{}, chain.Verdict{}, true),
+		Entry("if both admit", Verdict{}, Verdict{}, true),
 		Entry("if both deny for the same reason", denied("no"), denied("no"), true),
-		Entry("not if one denies", denied("no"), chain.Verdict{}, false),
+		Entry("not if one denies", denied("no"), Verdict{}, false),
 		Entry("not if the reasons differ", denied("no"), denied("not you"), false),
 		Entry("if both make the same patch", patched("[1]"), patched("[1]"), true),
 		Entry("not if the patches differ", patched("[1]"), patched("[2]"), false),
-		Entry("not if one makes no patch", patched("[1]"), chain.Verdict{}, false),
+		Entry("not if one makes no patch", patched("[1]"), Verdict{}, false),
 		Entry("if both fail, for any reason", failed("port 1"), failed("port 2"), true),
 		Entry("not if one fails", failed("no"), denied("no"), false),
 		Entry("not if one panics", failed("no"), panicked, false),
 	)
 
-	DescribeTable("holds", func(v chain.Verdict, result Result, message string, paths ...string) {
+	DescribeTable("holds", func(v Verdict, result Result, message string, paths ...string) {
 		a := answerOf(v)
 		Expect(a.Result).To(Equal(result))
 		Expect(a.Message).To(Equal(message))
 		Expect(strings.Join(a.Paths, " ")).To(Equal(strings.Join(paths, " ")))
 	},
-		Entry("nothing", chain.Verdict{}, Passed, ""),
+		Entry("nothing", Verdict{}, Passed, ""),
 		Entry("the denial's message", denied("no"), Denied, "no"),
 		Entry("the failure's text", failed("down"), Failed, "down"),
 		Entry("a part of a long text, which stays UTF-8", failed(strings.Repeat("é", 600)), Failed, strings.Repeat("é", 500)+"..."),
@@ -83,9 +83,9 @@ var _ = Describe("An answer", func() {
 		}
 		err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(`{"spec":{"replicas":"hunter2"}}`), &into)
 		Expect(err).To(HaveOccurred())
-		a := answerOf(chain.Verdict{Err: fmt.Errorf("%w: %w", chain.ErrUnreadable, err)})
+		a := answerOf(Verdict{Err: fmt.Errorf("%w: %w", chain.ErrUnreadable, err)})
 		Expect(a.Message).To(Equal("the object does not decode into the type of the step: the field spec.replicas is no int"))
-		a = answerOf(chain.Verdict{Err: fmt.Errorf("%w: hunter2", chain.ErrUnreadable)})
+		a = answerOf(Verdict{Err: fmt.Errorf("%w: hunter2", chain.ErrUnreadable)})
 		Expect(a.Message).To(Equal("the object does not decode into the type of the step"))
 	})
 })

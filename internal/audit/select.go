@@ -20,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
@@ -32,7 +33,7 @@ type Condition func(context.Context, *admissionv1.AdmissionRequest) (bool, error
 // step is a step that is asked.
 type step struct {
 	Step
-	player     *chain.Player
+	player     *Player
 	matcher    *chain.Matcher // of the webhook's rules and objectSelector
 	namespaces labels.Selector
 	condition  Condition // nil if the step has none
@@ -78,7 +79,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
 		served.Timeout = time.Duration(*seconds) * time.Second
 	}
-	s.player = chain.NewPlayer(served, log)
+	s.player = NewPlayer(served, log)
 	return s, "", Gap{}
 }
 
@@ -91,7 +92,7 @@ func (s *step) wants(r resource, operation admissionv1.Operation) bool {
 	if r.namespaced {
 		req.Namespace = metav1.NamespaceDefault // any one
 	}
-	return s.matcher.MatchesRules(req)
+	return resources.Match(s.Webhook.Rules, req)
 }
 
 // afterCondition says what the API server does after an error of a condition.

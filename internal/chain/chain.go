@@ -1,6 +1,6 @@
 // Package chain runs the steps of a webhook entry on one request. It knows no HTTP: a server, an audit and a replay use it
 // alike. New makes a Chain of a Config, Chain.Select returns the steps that want a request, and Runner.Run runs them within
-// the deadline of a context. Shadows run after the answer, and a Player plays one step alone.
+// the deadline of a context. Shadows run after the answer.
 package chain
 
 // This file defines chains of steps, and selects the steps of a chain that want a request.
@@ -42,11 +42,9 @@ type Chain struct {
 // step is a Step that is ready to run.
 type step struct {
 	Step
-	strict      bool         // an object that does not decode as it arrived is denied
 	made        reflect.Type // the type that New makes; nil without New
 	sameObjects int          // the first step with the same objectSelector, perhaps itself
-	perform     func(*run, int, *Call) error
-	warned      *sync.Once // the zero Response is logged once, not for every request
+	warned      *sync.Once   // the zero Response is logged once, not for every request
 	metrics     *stepMetrics
 	left        *lasting
 	shadow      *Chain // the step alone, if its mode can be ModeShadow
@@ -70,9 +68,9 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 	}
 	for i, given := range config.Steps {
 		s := &step{
-			Step: given, strict: !given.Ignore || given.Shadow, perform: given.performer(), warned: new(sync.Once),
+			Step: given, warned: new(sync.Once),
 			sameObjects: slices.IndexFunc(config.Steps[:i+1], func(other Step) bool { return given.Matcher.hasSameObjects(other.Matcher) }),
-			metrics:     c.metrics.step(given.Name),
+			metrics:     metrics.step(webhook, given.Name),
 		}
 		if s.New != nil {
 			s.made = reflect.TypeOf(s.New())

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,7 @@ import (
 // DefaultTimeout is the API's default for timeoutSeconds.
 const DefaultTimeout = 10 * time.Second
 
-// between is the value of run.at while no step runs.
-const between = -1
+const between = -1 // the value of progress.at while no step runs
 
 // progress is which step of a call runs. The goroutine that runs the steps shares it with the one that waits for them.
 type progress struct {
@@ -36,7 +34,7 @@ type progress struct {
 	leftEnded func()      // counts the end of the step that was left behind with it; nil if none was
 }
 
-// wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
+// wait runs the steps on a new goroutine, as hang.Work, and waits for their outcome or for the deadline.
 func (r *run) wait() Outcome {
 	err := hang.Await(r.ctx, r)
 	left := r.abandoned.Load()
@@ -61,14 +59,13 @@ func (r *run) wait() Outcome {
 	return Outcome{Err: failureOf(err, name)}
 }
 
-// Do implements hang.Work.
 func (r *run) Do() error {
 	r.out = r.outcome()
 	return r.out.Err
 }
 
-// Leave implements hang.Work. It leaves the step behind that runs on the call's goroutine, if any. The memory of that step
-// no longer counts as that of a call.
+// Leave leaves the step behind that runs on the call's goroutine, if any. The memory of that step no longer counts as that
+// of a call.
 func (r *run) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +75,6 @@ func (r *run) Leave() {
 	}
 }
 
-// Left implements hang.Work.
 func (r *run) Left(err error) {
 	if r.leftEnded != nil {
 		r.leftEnded()
@@ -118,7 +114,9 @@ func (r *run) end() bool {
 	if r.abandoned.Load() {
 		return false
 	}
-	r.trace.returned(r.at)
+	if r.at != between && r.tracer != nil {
+		r.spans[r.at].returned = time.Now()
+	}
 	if r.at != between && r.ctx.Err() != nil {
 		r.late = r.at
 	}
@@ -144,9 +142,9 @@ func (r *run) attempt(i int, t task) error {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	detached := s.Ignore || shorter
-	ctx := r.trace.begin(r.ctx, i, s.Name)
+	ctx := r.beginSpan(i)
 	if err := r.begin(i, detached); err != nil {
-		r.trace.end(i, result{decision: decisionFailed, err: err})
+		r.endSpan(i, result{decision: decisionFailed, err: err})
 		return err
 	} else if !detached {
 		return r.do(i, ctx, &t)
@@ -192,15 +190,12 @@ func (d *detachedRun) Left(err error) {
 
 // do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names
 // the deadline, because the user can change that.
-func (r *run) do(i int, ctx context.Context, t *task) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.steps[i].metrics.panics.Inc()
-			err = &hang.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	err = t.run(ctx, t.call, t.oldObj, t.newObj)
-	if err == nil || ctx.Err() == nil {
+func (r *run) do(i int, ctx context.Context, t *task) error {
+	err := hang.Recovered(func() error { return t.run(ctx, t.call, t.oldObj, t.newObj) })
+	if _, panicked := errors.AsType[*hang.PanicError](err); panicked {
+		r.steps[i].metrics.panics.Inc()
+		return err
+	} else if err == nil || ctx.Err() == nil {
 		return err
 	} else if err.Error() == ctx.Err().Error() {
 		return hang.ErrLate(ctx)

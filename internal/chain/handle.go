@@ -104,7 +104,7 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
 	}
-	if !r.object.isAbsent() {
+	if !absent(r.object.raw) {
 		if err := r.object.apply(operations); err != nil || onPod == nil {
 			return err
 		}
@@ -140,9 +140,9 @@ type podRun struct {
 
 	mu    sync.Mutex
 	over  bool
-	pod   *corev1.Pod // decoded from raw; the extension gets copies
-	made  patch.Patch // the latest patch
-	after *corev1.Pod // a copy of the pod that the patch leads to, unless last
+	pod   *corev1.Pod    // decoded from raw; the extension gets copies
+	made  patch.Patch    // the latest patch
+	after runtime.Object // a copy of the pod that the patch leads to, unless last
 }
 
 // begin registers the run of a step on a request, if the request carries a pod.
@@ -212,9 +212,6 @@ func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runt
 	if r.made.Len() == 0 || len(resp.Patch) > 0 || resp.PatchType == nil ||
 		*resp.PatchType != admissionv1.PatchTypeJSONPatch || !r.made.Is(resp.Patches) {
 		return patch.Patch{}, nil, false
-	}
-	if r.after == nil {
-		return r.made, nil, true
 	}
 	return r.made, r.after, true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -124,10 +125,7 @@ func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndVa
 }
 
 func resourceOf(req *admissionv1.AdmissionRequest) string {
-	resource := req.Resource.Resource
-	if req.Resource.Group != "" {
-		resource += "." + req.Resource.Group
-	}
+	resource := schema.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}.String()
 	if req.SubResource != "" {
 		resource += "/" + req.SubResource
 	}

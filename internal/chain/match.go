@@ -6,6 +6,7 @@ package chain
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,14 +61,14 @@ func NewMatcher(
 	return m, nil
 }
 
-// matchesKind reports whether the step's rules and namespaceSelector select the request.
-func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
-	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req)
+// Matches reports whether the rules and the selectors select a request, as it would arrive.
+func (m *Matcher) Matches(req *admissionv1.AdmissionRequest) bool {
+	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
 }
 
-// MatchesRules reports whether the rules select the request.
-func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
-	return resources.Match(m.rules, req)
+// matchesKind reports whether the rules and the namespaceSelector select the request.
+func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
+	return m == nil || resources.Match(m.rules, req) && m.matchesNamespace(req)
 }
 
 func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
@@ -86,12 +87,7 @@ func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 	if namespace == "" {
 		return true // an object without a namespace is never exempt
 	}
-	for i := range m.namespaces {
-		if !met(&m.namespaces[i], namespace, true) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.namespaces, func(r requirement) bool { return !met(r, namespace, true) })
 }
 
 // hasObjects reports whether there is an objectSelector to evaluate.
@@ -102,9 +98,7 @@ func (m *Matcher) hasSameObjects(other *Matcher) bool {
 	if !m.hasObjects() || !other.hasObjects() {
 		return m.hasObjects() == other.hasObjects()
 	}
-	return slices.EqualFunc(m.objects, other.objects, func(a, b requirement) bool {
-		return a.key == b.key && a.operator == b.operator && slices.Equal(a.values, b.values)
-	})
+	return reflect.DeepEqual(m.objects, other.objects)
 }
 
 // matchesObjects reports whether one of the two objects has the labels that the objectSelector requires. Both must be
@@ -113,30 +107,26 @@ func (m *Matcher) matchesObjects(object, oldObject []byte) bool {
 	return !m.hasObjects() || m.selects(object) || m.selects(oldObject)
 }
 
+// selects searches an object for its labels. Options such as PodExecOptions have no metadata, and are never selected. The
+// search ends at the labels, so it misses a second member of the same name, but the API server writes none.
 func (m *Matcher) selects(raw []byte) bool {
 	if len(raw) == 0 {
 		return false
 	}
-	text, metadata, ok := findLabels(raw)
-	for i := range m.objects {
-		if !ok || !metadata {
-			break
-		}
-		r := &m.objects[i]
-		var value []byte
-		var has bool
-		if value, has, ok = text.value(r.key); ok && !met(r, value, has) {
-			return false
-		}
+	var labels []byte
+	c := jsontext.Reader{Text: raw}
+	metadata := c.Member("metadata")
+	if metadata && c.Member("labels") && !c.Null() {
+		labels = c.Value()
 	}
-	return metadata || !ok // the step's own decoder returns the error
-}
-
-// selectsLabels reports whether an object with metadata and these labels is selected.
-func (m *Matcher) selectsLabels(labels map[string]string) bool {
-	for i := range m.objects {
-		r := &m.objects[i]
-		value, has := labels[r.key]
+	if c.Failed() || !metadata {
+		return c.Failed() // the step's own decoder returns the error
+	}
+	for _, r := range m.objects {
+		value, has, ok := valueIn(labels, r.key)
+		if !ok {
+			return true // as above
+		}
 		if !met(r, value, has) {
 			return false
 		}
@@ -144,27 +134,21 @@ func (m *Matcher) selectsLabels(labels map[string]string) bool {
 	return true
 }
 
-// labelText is the text of an object's metadata.labels in its JSON, or nil if there are none.
-type labelText []byte
-
-// findLabels finds the labels of an object. metadata reports whether the object has metadata at all, because options
-// such as PodExecOptions have none. The search ends at the labels, so it misses a second member of the same name, but
-// the API server writes none. ok is false if the text cannot be read.
-func findLabels(raw []byte) (text labelText, metadata, ok bool) {
-	c := jsontext.Reader{Text: raw}
-	metadata = c.Member("metadata")
-	if metadata && c.Member("labels") && !c.Null() {
-		text = c.Value()
-	}
-	return text, metadata, !c.Failed()
+// selectsLabels reports whether an object with metadata and these labels is selected.
+func (m *Matcher) selectsLabels(labels map[string]string) bool {
+	return !slices.ContainsFunc(m.objects, func(r requirement) bool {
+		value, has := labels[r.key]
+		return !met(r, value, has)
+	})
 }
 
-// value returns the value of a label. If a name occurs twice, the last one wins, as in the decoder.
-func (text labelText) value(key string) (value []byte, has, ok bool) {
-	if text == nil {
+// valueIn returns the value of a label in the text of labels, which is nil if there are none. If a name occurs twice, the
+// last one wins, as in the decoder. ok is false if the text cannot be read.
+func valueIn(labels []byte, key string) (value []byte, has, ok bool) {
+	if labels == nil {
 		return nil, false, true
 	}
-	c := jsontext.Reader{Text: text}
+	c := jsontext.Reader{Text: labels}
 	for more := c.Enter('{'); more; more = c.More('{') {
 		found := string(c.Name()) == key
 		if v := c.String(); found {
@@ -200,21 +184,18 @@ func requirementsOf(selector *metav1.LabelSelector) ([]requirement, error) {
 }
 
 // met reports whether a label meets a requirement. has reports whether the object has the label.
-func met[T string | []byte](r *requirement, value T, has bool) bool {
+func met[T string | []byte](r requirement, value T, has bool) bool {
+	listed := slices.ContainsFunc(r.values, func(v string) bool { return v == string(value) })
 	switch r.operator {
 	case metav1.LabelSelectorOpIn:
-		return has && lists(r.values, value)
+		return has && listed
 	case metav1.LabelSelectorOpNotIn:
-		return !has || !lists(r.values, value)
+		return !has || !listed
 	case metav1.LabelSelectorOpExists:
 		return has
 	default: // DoesNotExist; there are no others
 		return !has
 	}
-}
-
-func lists[T string | []byte](values []string, value T) bool {
-	return slices.ContainsFunc(values, func(v string) bool { return v == string(value) })
 }
 
 // ownersOf holds the owners, as group/Kind, of the objects that a controller of Kubernetes makes and compares.

@@ -56,7 +56,7 @@ func asked(text string) *admissionv1.AdmissionRequest {
 var _ = Describe("A Matcher", func() {
 	DescribeTable("obeys rules:",
 		func(rule, request string, expected bool) {
-			Expect(matcher(rules(rule), nil, nil).matches(asked(request))).To(Equal(expected))
+			Expect(matcher(rules(rule), nil, nil).Matches(asked(request))).To(Equal(expected))
 		},
 		Entry("all is said", "CREATE core v1 pods", "CREATE core/v1/pods cf", true),
 		Entry("one of several operations", "CREATE,UPDATE core v1 pods", "UPDATE core/v1/pods cf", true),
@@ -94,10 +94,10 @@ var _ = Describe("A Matcher", func() {
 
 	It("matches a request that one of several rules matches, nothing without rules, and everything as nil", func() {
 		two := append(rules("CREATE core v1 pods"), rules("DELETE apps v1 deployments")...)
-		Expect(matcher(two, nil, nil).matches(asked("DELETE apps/v1/deployments cf"))).To(BeTrue())
-		Expect(matcher(two, nil, nil).matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
-		Expect(matcher(nil, nil, nil).matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
-		Expect((*Matcher)(nil).matches(asked("DELETE core/v1/pods cf"))).To(BeTrue())
+		Expect(matcher(two, nil, nil).Matches(asked("DELETE apps/v1/deployments cf"))).To(BeTrue())
+		Expect(matcher(two, nil, nil).Matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
+		Expect(matcher(nil, nil, nil).Matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
+		Expect((*Matcher)(nil).Matches(asked("DELETE core/v1/pods cf"))).To(BeTrue())
 	})
 
 	It("takes an empty list for nothing", func() {
@@ -109,21 +109,21 @@ var _ = Describe("A Matcher", func() {
 		} {
 			all := rules("* * * */*")
 			empty(&all[0])
-			Expect(matcher(all, nil, nil).matches(asked("CREATE core/v1/pods cf"))).To(BeFalse())
+			Expect(matcher(all, nil, nil).Matches(asked("CREATE core/v1/pods cf"))).To(BeFalse())
 		}
 	})
 
 	It("looks at the resource that the webhook is registered for, not at the one that the user asked for", func() {
 		req := asked("UPDATE apps/v1/deployments cf")
 		req.RequestResource = &metav1.GroupVersionResource{Group: "extensions", Version: "v1beta1", Resource: "deployments"}
-		Expect(matcher(rules("UPDATE apps v1 deployments"), nil, nil).matches(req)).To(BeTrue())
-		Expect(matcher(rules("UPDATE extensions v1beta1 deployments"), nil, nil).matches(req)).To(BeFalse())
+		Expect(matcher(rules("UPDATE apps v1 deployments"), nil, nil).Matches(req)).To(BeTrue())
+		Expect(matcher(rules("UPDATE extensions v1beta1 deployments"), nil, nil).Matches(req)).To(BeFalse())
 	})
 
 	const name = "kubernetes.io/metadata.name"
 	DescribeTable("obeys the requirements of a namespaceSelector on the name:",
 		func(selector *metav1.LabelSelector, request string, expected bool) {
-			Expect(matcher(rules("* * * */*"), nil, selector).matches(asked(request))).To(Equal(expected))
+			Expect(matcher(rules("* * * */*"), nil, selector).Matches(asked(request))).To(Equal(expected))
 		},
 		Entry("none", nil, "CREATE core/v1/pods cf", true),
 		Entry("an empty one", &metav1.LabelSelector{}, "CREATE core/v1/pods cf", true),
@@ -147,11 +147,11 @@ var _ = Describe("A Matcher", func() {
 	It("takes a namespace by its own name", func() {
 		req := asked("CREATE core/v1/namespaces")
 		m := matcher(rules("* * * */*"), nil, theNamespace("cf"))
-		Expect(m.matches(req)).To(BeTrue(), "before it has a name")
+		Expect(m.Matches(req)).To(BeTrue(), "before it has a name")
 		req.Name = "cf"
-		Expect(m.matches(req)).To(BeTrue())
+		Expect(m.Matches(req)).To(BeTrue())
 		req.Name = "cf-2"
-		Expect(m.matches(req)).To(BeFalse())
+		Expect(m.Matches(req)).To(BeFalse())
 	})
 
 	It("cannot be made of a selector that is none", func() {
@@ -172,7 +172,7 @@ var _ = Describe("A Matcher", func() {
 		selector.MatchExpressions[0].Values[0] = "other"
 		req := asked("CREATE core/v1/pods cf")
 		req.Object.Raw = []byte(`{"metadata":{"labels":{"app":"web"}}}`)
-		Expect(m.matches(req)).To(BeTrue())
+		Expect(m.Matches(req)).To(BeTrue())
 	})
 })
 
@@ -213,17 +213,12 @@ func BenchmarkMatch(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if !m.matches(req) {
+				if !m.Matches(req) {
 					b.Fatal("does not match")
 				}
 			}
 		})
 	}
-}
-
-// matches combines the parts as a chain does, for an object as it arrived.
-func (m *Matcher) matches(req *admissionv1.AdmissionRequest) bool {
-	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
 }
 
 const (
@@ -238,7 +233,7 @@ var _ = Describe("An objectSelector", func() {
 		func(selector *metav1.LabelSelector, object, oldObject string, expected bool) {
 			req := asked("UPDATE core/v1/pods cf")
 			req.Object.Raw, req.OldObject.Raw = []byte(object), []byte(oldObject)
-			Expect(matcher(rules("* * * */*"), selector, nil).matches(req)).To(Equal(expected))
+			Expect(matcher(rules("* * * */*"), selector, nil).Matches(req)).To(Equal(expected))
 		},
 		Entry("none", nil, execOptions, "", true),
 		Entry("an empty one", &metav1.LabelSelector{}, "", "", true),
@@ -283,7 +278,7 @@ var _ = Describe("An objectSelector", func() {
 		req := arrived(60 * 20)
 		m := matcher(rules("* * * */*"), where("app", "In", "app"), nil)
 		matches := true
-		Expect(testing.AllocsPerRun(20, func() { matches = matches && m.matches(req) })).To(BeZero())
+		Expect(testing.AllocsPerRun(20, func() { matches = matches && m.Matches(req) })).To(BeZero())
 		Expect(matches).To(BeTrue())
 	})
 })
@@ -340,7 +335,7 @@ func twice(raw []byte) bool {
 	return c.Failed() || count%10 > 1 || count > 11
 }
 
-// decodeLabels decodes what findLabels finds. ok is false if the labels cannot be read.
+// decodeLabels decodes what a Matcher searches for. ok is false if the labels cannot be read.
 func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var object struct {
 		Metadata json.RawMessage `json:"metadata"`
@@ -368,8 +363,8 @@ var _ = Describe("Labels that would take much memory", func() {
 		text.WriteString(`"\u0061":"b"}}}`)
 		req := asked("CREATE core/v1/pods cf")
 		req.Object.Raw = []byte(text.String())
-		Expect(matcher(rules("* * * */*"), where("app", "In", "web"), nil).matches(req)).To(BeFalse())
-		Expect(matcher(rules("* * * */*"), where("a", "In", "b"), nil).matches(req)).To(BeTrue())
+		Expect(matcher(rules("* * * */*"), where("app", "In", "web"), nil).Matches(req)).To(BeFalse())
+		Expect(matcher(rules("* * * */*"), where("a", "In", "b"), nil).Matches(req)).To(BeTrue())
 	})
 })
 

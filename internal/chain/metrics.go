@@ -90,24 +90,15 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, r.Err
 }
 
-// unexposed returns metrics that are counted and not exposed.
-func unexposed() *Metrics {
-	m, _ := NewMetrics(nil) // cannot fail without a registerer
-	return m
-}
-
 // webhookMetrics holds the metrics of one webhook, looked up beforehand.
 type webhookMetrics struct {
-	all                         *Metrics
-	name                        string
 	duration                    prometheus.Observer
 	patchOperations, patchBytes prometheus.Counter
 }
 
 func (m *Metrics) webhook(name string) *webhookMetrics {
 	return &webhookMetrics{
-		all: m, name: name, duration: m.duration.WithLabelValues(name),
-		patchOperations: m.patchOperations.WithLabelValues(name), patchBytes: m.patchBytes.WithLabelValues(name),
+		duration: m.duration.WithLabelValues(name), patchOperations: m.patchOperations.WithLabelValues(name), patchBytes: m.patchBytes.WithLabelValues(name),
 	}
 }
 
@@ -122,20 +113,21 @@ func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchByte
 
 // stepMetrics holds the metrics of one step of a webhook, looked up beforehand.
 type stepMetrics struct {
-	webhook  *webhookMetrics
-	name     string
-	duration prometheus.Observer
-	panics   prometheus.Counter
-	left     prometheus.Gauge
+	decisions *prometheus.CounterVec
+	duration  prometheus.Observer
+	panics    prometheus.Counter
+	left      prometheus.Gauge
 	// Counters are made when they are first needed, because most steps use two operations and three decisions, and few
 	// requests are dry runs.
-	decisions [len(dryRunLabels)][len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
+	counters [len(dryRunLabels)][len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
 
-func (w *webhookMetrics) step(name string) *stepMetrics {
+func (m *Metrics) step(webhook, name string) *stepMetrics {
 	return &stepMetrics{
-		webhook: w, name: name, duration: w.all.stepDuration.WithLabelValues(w.name, name),
-		panics: w.all.panics.WithLabelValues(w.name, name), left: w.all.left.WithLabelValues(w.name, name),
+		decisions: m.decisions.MustCurryWith(prometheus.Labels{"webhook": webhook, "step": name}),
+		duration:  m.stepDuration.WithLabelValues(webhook, name),
+		panics:    m.panics.WithLabelValues(webhook, name),
+		left:      m.left.WithLabelValues(webhook, name),
 	}
 }
 
@@ -146,12 +138,10 @@ func (s *stepMetrics) decided(req *admissionv1.AdmissionRequest, d decision, too
 	if req.DryRun != nil && *req.DryRun {
 		dry = 1
 	}
-	counter := s.decisions[dry][index][d].Load()
+	counter := s.counters[dry][index][d].Load()
 	if counter == nil {
-		c := s.webhook.all.decisions.WithLabelValues(
-			s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d], dryRunLabels[dry])
-		counter = &c
-		s.decisions[dry][index][d].Store(counter)
+		counter = new(s.decisions.WithLabelValues(string(operationLabels[index]), decisionLabels[d], dryRunLabels[dry]))
+		s.counters[dry][index][d].Store(counter)
 	}
 	(*counter).Inc()
 	if d != decisionSkipped && d != decisionOwned && d != decisionDropped {

@@ -25,7 +25,7 @@ var _ = Describe("Metrics of steps", func() {
 	BeforeEach(func() {
 		registry = prometheus.NewPedanticRegistry()
 		m = Must(NewMetrics(registry))
-		volumes = m.webhook("pods").step("volumes")
+		volumes = m.step("pods", "volumes")
 	})
 	shown := func(names ...string) string { GinkgoHelper(); return Shown(registry, names...) }
 
@@ -121,7 +121,7 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 		pods.answered(time.Millisecond, 2, 150, nil)
 		pods.answered(time.Millisecond, 1, 50, nil)
 		volumes.panics.Inc()
-		pods.step("quiet")
+		m.step("pods", "quiet")
 		Expect(shown("eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total", "eirinix_admission_patch_operations_total")).To(Equal(`# HELP eirinix_admission_panics_total Panics of steps.
 # TYPE eirinix_admission_panics_total counter
 eirinix_admission_panics_total{step="quiet",webhook="pods"} 0
@@ -151,7 +151,7 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 		again, err := NewMetrics(registry)
 		Expect(err).NotTo(HaveOccurred())
 		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
-		again.webhook("pods").step("volumes").decided(op(admissionv1.Create), decisionAllowed, 0, nil)
+		again.step("pods", "volumes").decided(op(admissionv1.Create), decisionAllowed, 0, nil)
 		Expect(shown()).To(ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2`))
 	})
 
@@ -163,10 +163,10 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 	})
 
 	It("work unregistered", func() {
-		before, w := shown(), unexposed().webhook("pods")
-		w.answered(1, 1, 1, nil)
-		w.step("volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
-		w.step("volumes").panics.Inc()
+		before, m := shown(), unexposed()
+		m.webhook("pods").answered(1, 1, 1, nil)
+		m.step("pods", "volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
+		m.step("pods", "volumes").panics.Inc()
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
 	})
 
@@ -185,6 +185,9 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 	})
 })
 
+// unexposed returns metrics that are counted and not exposed.
+func unexposed() *Metrics { return Must(NewMetrics(nil)) }
+
 // op returns a request with an operation.
 func op(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{Operation: operation}
@@ -197,7 +200,7 @@ func BenchmarkMetrics(b *testing.B) {
 		b.Fatal(err)
 	}
 	w := m.webhook("pods")
-	s := w.step("volumes")
+	s := m.step("pods", "volumes")
 	update := op(admissionv1.Update)
 	b.ReportAllocs()
 	for b.Loop() {

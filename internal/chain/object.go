@@ -1,9 +1,10 @@
 package chain
 
-// This file holds the object of a request while steps change it, and collects their patches.
+// This file holds the object of a request while steps change it, bounds its memory, and collects the patches of the steps.
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -59,8 +62,6 @@ func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.
 
 // size returns the memory of the object's text and of its view.
 func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held.Held() }
-
-func (o *object) isAbsent() bool { return absent(o.raw) }
 
 // view returns the object as the type that newObject makes, for reading. Changes to a view of another type have been
 // flushed before.
@@ -233,3 +234,57 @@ func (o object) restored(was object) object {
 	was.current, was.before = o.before, nil
 	return was
 }
+
+// An object is counted twice, because steps change a copy. While it is decoded, the most that it can take is reserved
+// once. An object that takes no more than decode.Free is not counted.
+const copies = 2
+
+// A Budget bounds the memory of the decoded objects of all calls together, or of all shadows. Old objects have an account
+// of their own, so that a call that holds one object and waits for the other never waits for a call that does the reverse.
+// What steps hold that were left behind no longer delays others, so it is in no account. It is safe for concurrent use.
+type Budget struct {
+	LeftBehind          hang.LeftBehind
+	objects, oldObjects account
+}
+
+// NewBudget returns the budget of the calls.
+func NewBudget() *Budget { return newBudget(decode.MaxMemory) }
+
+func newBudget(most int64) *Budget {
+	return &Budget{LeftBehind: hang.LeftBehind{Max: most}, objects: newAccount(most), oldObjects: newAccount(most / 2)}
+}
+
+// account is memory for decoded objects. A step that takes its time with an object thus delays no decoding of another,
+// as long as there is room for what both take.
+type account struct{ decoding, held hang.Account }
+
+func newAccount(most int64) account {
+	return account{hang.NewAccount(decode.MaxMemory), hang.NewAccount(most)}
+}
+
+// memory is the share of one object of a call in an account.
+type memory struct{ decoding, held hang.Memory }
+
+func (a account) share(ctx context.Context) *memory {
+	return &memory{hang.Memory{Of: a.decoding, Context: ctx}, hang.Memory{Of: a.held, Context: ctx}}
+}
+
+// decode reads an object into a Go type. It first releases the memory of the object that was read before.
+func (m *memory) decode(raw []byte, into runtime.Object) error {
+	target := any(into)
+	if u, ok := into.(*unstructured.Unstructured); ok {
+		target = &u.Object // its own decoder requires a kind, and reads the text twice
+	}
+	m.held.Release()
+	defer m.decoding.Release()
+	made, err := decode.Within(raw, target, m.decoding.Take)
+	if err == nil && m.decoding.Held() > 0 {
+		err = m.held.Take(copies * made)
+	}
+	if err != nil && !errors.Is(err, hang.ErrNoMemory) {
+		err = fmt.Errorf("%w as %T: %w", ErrUnreadable, into, err)
+	}
+	return err
+}
+
+func (m *memory) waits() bool { return m.decoding.Waits() || m.held.Waits() }

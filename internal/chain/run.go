@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -46,12 +46,13 @@ type run struct {
 	old       object // the old object, which no step changes
 	undecided []undecided
 	shared    shared
-	attempts  int     // number of runs of steps
-	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
-	feedback  feedback
+	attempts  int      // number of runs of steps
+	ignored   []error  // the failures of runs that failurePolicy ignores, as stepErrors
+	feedback  feedback // of the answer
 	budget    *Budget
 	turn      sync.Locker       // held but while a step runs; nil if the calls do not take turns
-	trace     *tracing          // nil if nothing traces
+	tracer    trace.Tracer      // nil traces nothing
+	spans     []stepSpan        // by step; nil without a tracer
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
 	progress
@@ -94,13 +95,13 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 	log, b := c.logger(x.Logger(ctx), req), x.Objects
 	ctx = logf.IntoContext(ctx, log)
 	r := &run{
-		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, exemplar: x.exemplar(ctx),
+		Chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, tracer: x.Tracer, exemplar: x.exemplar(ctx),
 		progress: progress{at: between, late: between},
 		object:   object{raw: req.Object.Raw, memory: b.objects.share(ctx)},
 		old:      object{raw: req.OldObject.Raw, memory: b.oldObjects.share(ctx)},
 	}
 	if x.Tracer != nil {
-		r.trace = &tracing{tracer: x.Tracer, request: req, spans: make([]stepSpan, len(c.steps))}
+		r.spans = make([]stepSpan, len(c.steps))
 	}
 	return r
 }
@@ -231,10 +232,8 @@ func (r *run) wantsNow(m *Matcher) bool {
 	if !m.hasObjects() {
 		return true
 	}
-	if meta := typedMeta(r.object.current); meta != nil {
-		return m.selectsLabels(meta.Labels) || m.selects(r.request.OldObject.Raw)
-	} else if tree, ok := r.object.current.(*unstructured.Unstructured); ok {
-		return m.selectsLabels(tree.GetLabels()) || m.selects(r.request.OldObject.Raw)
+	if object, err := meta.Accessor(r.object.current); err == nil {
+		return m.selectsLabels(object.GetLabels()) || m.selects(r.request.OldObject.Raw)
 	}
 	raw, err := r.object.json()
 	return err != nil || m.matchesObjects(raw, r.request.OldObject.Raw)
@@ -300,9 +299,20 @@ func (r *run) try(i int, call *Call) (err error, ended bool) {
 	r.began = time.Now()
 	call.Request, call.shared = r.request, &r.shared
 	if err = r.steps[i].left.Full(&r.budget.LeftBehind); err == nil {
-		err = hang.Recovered(func() error { return r.steps[i].perform(r, i, call) }) // also a panic in the methods of the step's type
+		err = hang.Recovered(func() error { return r.perform(i, call) }) // also a panic in the methods of the step's type
 	}
 	return err, r.end()
+}
+
+// perform gives a step its object, runs it, and applies its result.
+func (r *run) perform(i int, call *Call) error {
+	switch s := r.steps[i]; {
+	case s.Handle != nil:
+		return r.handle(i, call)
+	case s.Mutates:
+		return r.mutate(i, call)
+	}
+	return r.check(i, call)
 }
 
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
@@ -369,13 +379,13 @@ type result struct {
 
 // decided counts and traces the result of a step.
 func (r *run) decided(i int, of result) {
-	r.trace.end(i, of)
+	r.endSpan(i, of)
 	r.steps[i].metrics.decided(r.request, of.decision, of.took, r.exemplar)
 }
 
 // mutate runs a step that changes the object in place.
 func (r *run) mutate(i int, call *Call) error {
-	if r.object.isAbsent() {
+	if absent(r.object.raw) {
 		return fmt.Errorf("%s carries no object to change", r.request.Operation)
 	}
 	obj, err := r.object.edit(r.steps[i].made, r.steps[i].New)
@@ -401,7 +411,7 @@ func (r *run) check(i int, call *Call) error {
 // ownObject returns an object that only this step holds. The step can change it, even after the step has been left
 // behind. The last step that asks for a type gets the decoded object, and the steps before it get copies.
 func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
-	if o.isAbsent() {
+	if absent(o.raw) {
 		return nil, nil
 	}
 	obj, err := o.view(r.steps[i].made, r.steps[i].New)
@@ -417,17 +427,11 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	return obj, nil
 }
 
-// feedback holds the warnings and audit annotations of the answer.
-type feedback struct {
-	warnings []string
-	audit    map[string]string
-}
-
-// add adds those of a step. If another step has used a key, the key is prefixed with the step's name.
+// add adds the feedback of a step. If another step has used a key, the key is prefixed with the step's name.
 func (f *feedback) add(step string, call *Call) {
-	warnings, audit := call.feedback()
-	f.warnings = append(f.warnings, warnings...)
-	for key, value := range audit {
+	said := call.take()
+	f.warnings = append(f.warnings, said.warnings...)
+	for key, value := range said.audit {
 		if f.audit == nil {
 			f.audit = map[string]string{}
 		}

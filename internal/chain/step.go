@@ -26,7 +26,7 @@ type Step struct {
 	Name    string
 	Mode    Mode          // the zero Mode is ModeDeny; without meaning if Choose is set
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
-	Shadow  bool          // Ignore is set only because it is registered as a shadow; its author wrote Fail
+	Lenient bool          // it fails on an object that does not decode as it arrived; else that is denied
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Share   time.Duration // of the call's time, which steps without a Timeout share; for the metrics
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
@@ -53,17 +53,6 @@ type RunFunc func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) e
 // chain interprets all of them.
 type HandleFunc func(context.Context, admission.Request) admission.Response
 
-// performer returns the method of a run that gives the step its object and applies its result.
-func (s *Step) performer() func(r *run, i int, call *Call) error {
-	switch {
-	case s.Handle != nil:
-		return (*run).handle
-	case s.Mutates:
-		return (*run).mutate
-	}
-	return (*run).check
-}
-
 // Call holds the request for a step, and collects the step's warnings and audit annotations. Its methods are safe
 // for concurrent use. They also work on nil, for the unit tests of steps.
 type Call struct {
@@ -71,7 +60,12 @@ type Call struct {
 
 	shared *shared // by the steps of a request; nil for a Call of its own
 
-	mu       sync.Mutex
+	mu   sync.Mutex
+	said feedback
+}
+
+// feedback holds warnings and audit annotations.
+type feedback struct {
 	warnings []string
 	audit    map[string]string
 }
@@ -98,7 +92,7 @@ func (c *Call) Warn(message string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.warnings = append(c.warnings, message)
+	c.said.warnings = append(c.said.warnings, message)
 }
 
 // Annotate adds an annotation to the API server's audit log.
@@ -108,20 +102,19 @@ func (c *Call) Annotate(key, value string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.audit == nil {
-		c.audit = map[string]string{}
+	if c.said.audit == nil {
+		c.said.audit = map[string]string{}
 	}
-	c.audit[key] = value
+	c.said.audit[key] = value
 }
 
-// feedback returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but
-// they are ignored.
-func (c *Call) feedback() (warnings []string, audit map[string]string) {
+// take returns the feedback so far, and clears it. A step that was left behind can add more, but that is ignored.
+func (c *Call) take() feedback {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	warnings, audit = c.warnings, c.audit
-	c.warnings, c.audit = nil, nil
-	return warnings, audit
+	said := c.said
+	c.said = feedback{}
+	return said
 }
 
 // These are codes of a metav1.Status.
@@ -164,10 +157,10 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 	return nil, false
 }
 
-// misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
+// misread returns the result of a step whose object cannot be read. Unless the step is lenient, an object is denied that did not fit the
 // step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
 func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
-	if r.steps[i].strict && errors.Is(err, ErrUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+	if !r.steps[i].Lenient && errors.Is(err, ErrUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
 		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
 			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
 		}

@@ -126,47 +126,33 @@ func FailSpan(span trace.Span, err error) {
 	span.SetStatus(codes.Error, brief(err.Error()))
 }
 
-// tracing makes the spans of a run's steps. A nil tracing makes none.
-type tracing struct {
-	tracer  trace.Tracer
-	request *admissionv1.AdmissionRequest
-	spans   []stepSpan // by step
-}
-
 // stepSpan is the span of a run of a step. Its end can be known before its decision is.
 type stepSpan struct {
 	trace.Span // nil if no run has begun, or its decision is known
 	returned   time.Time
 }
 
-// begin starts the span of a step, and returns the context of the step.
-func (t *tracing) begin(ctx context.Context, i int, name string) context.Context {
-	if t == nil {
-		return ctx
+// beginSpan starts the span of a step, and returns the context of the step.
+func (r *run) beginSpan(i int) context.Context {
+	if r.tracer == nil {
+		return r.ctx
 	}
-	ctx, span := t.tracer.Start(ctx, name)
+	ctx, span := r.tracer.Start(r.ctx, r.steps[i].Name)
 	if span.IsRecording() {
-		span.SetAttributes(aboutRequest(t.request)...)
+		span.SetAttributes(aboutRequest(r.request)...)
 	}
-	t.spans[i] = stepSpan{Span: span}
+	r.spans[i] = stepSpan{Span: span}
 	return ctx
 }
 
-// returned records when a step has returned.
-func (t *tracing) returned(i int) {
-	if t != nil && i != between {
-		t.spans[i].returned = time.Now()
-	}
-}
-
-// end ends the span of a step with its result, at the time at which the step has returned. A step that has not begun, or
-// has ended, has no span.
-func (t *tracing) end(i int, of result) {
-	if t == nil || t.spans[i].Span == nil {
+// endSpan ends the span of a step with its result, at the time at which the step has returned. A step that has not begun,
+// or has ended, has no span.
+func (r *run) endSpan(i int, of result) {
+	if r.tracer == nil || r.spans[i].Span == nil {
 		return
 	}
-	span := t.spans[i]
-	t.spans[i] = stepSpan{}
+	span := r.spans[i]
+	r.spans[i] = stepSpan{}
 	of.describe(span)
 	if span.returned.IsZero() {
 		span.End()

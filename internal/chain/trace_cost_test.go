@@ -24,13 +24,12 @@ var _ = Describe("Without a Tracer", func() {
 		o := Outcome{Response: &admissionv1.AdmissionResponse{Allowed: true}}
 		Expect(testing.AllocsPerRun(100, func() {
 			x.Logger(ctx)
-			r.trace.begin(ctx, 0, "volumes")
-			r.trace.returned(0)
-			r.trace.end(0, result{decision: decisionFailed, err: hang.ErrNoAnswer})
+			r.beginSpan(0)
+			r.endSpan(0, result{decision: decisionFailed, err: hang.ErrNoAnswer})
 			x.describe(ctx, r.request, o)
 			x.exemplar(ctx)
 			x.Report(ctx, c, r.request, o, time.Second)
 		})).To(BeZero())
-		Expect(r.trace).To(BeNil())
+		Expect(r.spans).To(BeNil())
 	})
 })

@@ -104,7 +104,7 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 	}
 	t := c.current.Load()
 	if t == nil {
-		return errNoClientCAsYet
+		return fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
 	}
 	now := c.now()
 	key := keyOf(connection.PeerCertificates)
@@ -116,15 +116,13 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 	return result.err
 }
 
-var errNoClientCAsYet = fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
-
 // Expected describes the certificate that a client needs to be accepted.
 func (c *Clients) Expected() string {
-	const one = "a certificate for client authentication, issued by a CA in ManagerOptions.ClientCA, for "
-	if len(c.Names) == 0 {
-		return one + "any name"
+	names := "any name"
+	if len(c.Names) > 0 {
+		names = fmt.Sprintf("one of the names %q", c.Names)
 	}
-	return one + fmt.Sprintf("one of the names %q", c.Names)
+	return "a certificate for client authentication, issued by a CA in ManagerOptions.ClientCA, for " + names
 }
 
 func (c *Clients) now() time.Time {
@@ -177,10 +175,9 @@ type decision struct {
 // refused returns a decision with its reason. The reason is limited to 1000 characters and quoted, because an unknown
 // client wrote much of it.
 func refused(now time.Time, format string, args ...any) *decision {
-	const most = 1000
 	reason := fmt.Sprintf(format, args...)
 	now = now.Round(0)
-	return &decision{err: fmt.Errorf("%w: %.*s", ErrClientRefused, most, reason), from: now, until: now.Add(refusalLife)}
+	return &decision{err: fmt.Errorf("%w: %.1000s", ErrClientRefused, reason), from: now, until: now.Add(refusalLife)}
 }
 
 // chainKey identifies the certificates that a client has sent, in their order.
@@ -210,12 +207,10 @@ type decisions struct {
 // get returns the decision that is valid now, or nil.
 func (m *decisions) get(key chainKey, now time.Time) *decision {
 	for _, kind := range [...]*atomic.Pointer[map[chainKey]*decision]{&m.accepted, &m.refused} {
-		known := kind.Load()
-		if known == nil {
-			continue
-		}
-		if v := (*known)[key]; v != nil && !now.Before(v.from) && now.Before(v.until) {
-			return v
+		if known := kind.Load(); known != nil {
+			if v := (*known)[key]; v != nil && !now.Before(v.from) && now.Before(v.until) {
+				return v
+			}
 		}
 	}
 	return nil

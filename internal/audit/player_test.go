@@ -1,4 +1,4 @@
-package chain
+package audit
 
 // Specs of steps that are played without a request of an API server.
 
@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
@@ -26,25 +27,29 @@ var _ = Describe("A step that is played", func() {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"cf"},"spec":{"containers":[{"name":"web"}]}}`
 	// sent is the API server's request for a pod, after changes.
 	sent := func(changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionRequest {
-		req := asked("CREATE core/v1/pods cf")
-		req.Kind, req.Name, req.Object.Raw = metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, "web-0", []byte(pod)
+		req := &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Namespace: "cf", Name: "web-0", Object: runtime.RawExtension{Raw: []byte(pod)},
+			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		}
 		for _, change := range changes {
 			change(req)
 		}
 		return req
 	}
-	play := func(s Step) Verdict {
+	newPod := func() runtime.Object { return &corev1.Pod{} }
+	play := func(s chain.Step) Verdict {
 		return NewPlayer(s, logr.Discard()).Play(context.Background(), sent())
 	}
-	check := func(name string, decide func() error) Step {
-		return Step{Name: name, New: newPod, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return decide() }}
+	check := func(name string, decide func() error) chain.Step {
+		return chain.Step{Name: name, New: newPod, Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return decide() }}
 	}
 	refuse := check("refuse", func() error { return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large")) })
 
 	It("can change nothing", func() {
-		v := play(Step{Name: "nothing", New: newPod, Mutates: true, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }})
+		v := play(chain.Step{Name: "nothing", New: newPod, Mutates: true, Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil }})
 		Expect(v).To(BeZero())
-		Expect(v.Paths()).To(BeEmpty())
+		Expect(chain.Paths(v.Patch)).To(BeEmpty())
 		Expect(v.Changed([]byte(pod))).To(BeEquivalentTo(pod))
 	})
 
@@ -53,16 +58,16 @@ var _ = Describe("A step that is played", func() {
 		panicked, ok := errors.AsType[*hang.PanicError](v.Err)
 		Expect(ok).To(BeTrue())
 		Expect(panicked.Value).To(Equal("no"))
-		Expect(string(panicked.Stack)).To(ContainSubstring("play_test.go"))
+		Expect(string(panicked.Stack)).To(ContainSubstring("player_test.go"))
 		v = NewPlayer(refuse, logr.Discard()).Play(context.Background(), sent(func(r *admissionv1.AdmissionRequest) {
 			r.Object.Raw = []byte(`{"spec":{"containers":5}}`)
 		}))
-		Expect(v.Err).To(And(MatchError(ErrUnreadable), MatchError(ContainSubstring("*v1.Pod"))))
+		Expect(v.Err).To(And(MatchError(chain.ErrUnreadable), MatchError(ContainSubstring("*v1.Pod"))))
 	})
 
 	It("ends at the step's timeout, and with its caller's context", func() {
 		s := check("hangs", nil)
-		s.Run = func(ctx context.Context, _ *Call, _, _ runtime.Object) error { <-ctx.Done(); return ctx.Err() }
+		s.Run = func(ctx context.Context, _ *chain.Call, _, _ runtime.Object) error { <-ctx.Done(); return ctx.Err() }
 		s.Timeout = 20 * time.Millisecond
 		Expect(play(s).Err).To(MatchError(context.DeadlineExceeded))
 		s.Timeout = time.Hour
@@ -74,7 +79,7 @@ var _ = Describe("A step that is played", func() {
 	It("leaves the request as it was, even if the step writes into its text", func() {
 		req := sent()
 		was := bytes.Clone(req.Object.Raw)
-		p := NewPlayer(Step{Name: "writes", Pods: &Pods{}, Handle: func(_ context.Context, r admission.Request) admission.Response {
+		p := NewPlayer(chain.Step{Name: "writes", Pods: &chain.Pods{}, Handle: func(_ context.Context, r admission.Request) admission.Response {
 			clear(r.Object.Raw)
 			return admission.Allowed("")
 		}}, logr.Discard())
@@ -85,7 +90,7 @@ var _ = Describe("A step that is played", func() {
 	})
 
 	It("wants the requests of its Matcher", func() {
-		matcher, err := NewMatcher([]admissionregistrationv1.RuleWithOperations{{
+		matcher, err := chain.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"CREATE"},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		}}, nil, nil)
@@ -99,7 +104,7 @@ var _ = Describe("A step that is played", func() {
 	})
 
 	It("does not want an object that a controller of Kubernetes, or a kubelet, can have made, if the step leaves it alone", func() {
-		matcher, err := NewMatcher([]admissionregistrationv1.RuleWithOperations{{
+		matcher, err := chain.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 		}}, nil, nil)

@@ -1,21 +1,107 @@
 package chain
 
-// This file runs steps in ModeShadow, after their requests have been answered.
+// This file is about steps that watch: their denials are reported, and their changes are thrown away. It runs those in
+// ModeShadow, after their requests have been answered.
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
+
+// Mode decides about the effect of a step's result. Failures are not results: in every mode, failurePolicy decides on
+// them.
+type Mode uint8
+
+const (
+	ModeDeny   Mode = iota // a denial refuses the request, and changes are made
+	ModeWarn               // both are only reported, as warnings
+	ModeAudit              // both are only reported, as audit annotations
+	ModeShadow             // both are only logged and counted; the step runs after the answer
+)
+
+func (m Mode) String() string { return [...]string{"Deny", "Warn", "Audit", "Shadow"}[m] }
+
+// Bounds of a report. API servers shorten warnings when all of an answer exceed 4,096 bytes
+// (k8s.io/apiserver/pkg/endpoints/filters/warning.go).
+const (
+	maxPaths      = 10
+	maxReportText = 1000
+)
+
+// watched counts the result of a step that watches: a denial, or the patches that it made. It adds to the answer what the
+// step would have done, and logs it. A step in ModeAudit shows the user nothing, so its own warnings are dropped.
+func (r *run) watched(i int, of result, d *denial, made [][]byte) {
+	s, call, would, what := r.steps[i], &r.calls[i], "", ""
+	switch {
+	case d != nil:
+		of.decision, would, what = decisionWouldDeny, "deny", d.status.Message
+	case len(made) > 0:
+		of.decision, would, what = decisionWouldPatch, "change", changedPaths(made)
+	}
+	of.reason = what
+	r.decided(i, of)
+	if what = strings.ToValidUTF8(what[:min(len(what), maxReportText)], ""); would != "" {
+		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", of.mode.String(), "reason", what)
+		switch of.mode {
+		case ModeWarn:
+			call.Warn(fmt.Sprintf("step %q would %s this: %s", s.Name, would, what))
+		case ModeAudit:
+			call.Annotate("would-"+would, s.Name+": "+what)
+		}
+	}
+	warned := len(r.feedback.warnings)
+	r.feedback.add(s.Name, call)
+	if of.mode == ModeAudit {
+		r.feedback.warnings = r.feedback.warnings[:warned]
+	}
+}
+
+// changedPaths lists the first of the Paths of patches.
+func changedPaths(patches [][]byte) string {
+	paths := Paths(patches...)
+	if more := len(paths) - maxPaths; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:maxPaths], ", "), more)
+	}
+	return strings.Join(paths, ", ")
+}
+
+// Paths returns each path that the operations of patches change, in order and without values, because those can be secret.
+func Paths(patches ...[]byte) (paths []string) {
+	for _, operations := range patches {
+		var all []struct{ Op, Path, From string }
+		if json.Unmarshal(operations, &all) != nil {
+			continue // it is a step's own patch that could not be tried
+		}
+		for _, o := range all {
+			if o.Op == "test" {
+				continue
+			}
+			if o.Path != "" {
+				paths = append(paths, o.Path)
+			}
+			if o.From != "" && o.Op == "move" {
+				paths = append(paths, o.From)
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
 
 // Bounds of the runs that wait. They are for bursts.
 const (
@@ -93,7 +179,6 @@ func (c *Chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest
 func (c *Chain) shadowOf(s *step) *Chain {
 	alone := *s
 	alone.Ignore, alone.Mode, alone.Choose, alone.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, DefaultTimeout)
-	alone.sameObjects, alone.warned = 0, new(sync.Once)
 	return &Chain{
 		Webhook: c.Webhook, Name: s.Name, validating: c.validating, allIgnore: true, answered: true,
 		steps: []*step{&alone}, metrics: c.metrics,
@@ -126,7 +211,7 @@ type Shadows struct {
 // NewShadows returns the Shadows beside the calls of a Runner. They give way to calls while busy returns true. Stop ends
 // them.
 func NewShadows(r Runner, busy func() bool) *Shadows {
-	r.Objects = newBudget(decodedShadows)
+	r.Objects = newBudget(decode.MaxMemory / 2)
 	s := &Shadows{runner: r, busy: busy, turn: make(chan struct{}, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
@@ -259,7 +344,7 @@ func (a *Shadows) run(s *Shadow) {
 	defer a.rest(s, time.Now())
 	after, err := s.call.object()
 	if err == nil && !step.Matcher.matchesObjects(after, req.OldObject.Raw) {
-		s.chain.steps[0].metrics.decided(req, decisionSkipped, 0, nil)
+		step.metrics.decided(req, decisionSkipped, 0, nil)
 		return
 	}
 	r := a.runner.newRun(ctx, s.chain, req, Selection{wantKind | wantObject})
