@@ -91,10 +91,7 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	if slices.Contains(operations, admissionregistrationv1.OperationAll) {
 		return []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
 	}
-	slices.SortFunc(operations, func(a, b admissionregistrationv1.OperationType) int {
-		return cmp.Compare(slices.Index(operationOrder, a), slices.Index(operationOrder, b))
-	})
-	return slices.Compact(operations)
+	return slices.DeleteFunc(slices.Clone(operationOrder), func(o admissionregistrationv1.OperationType) bool { return !slices.Contains(operations, o) })
 }
 
 // mayYieldPods reports whether the rules can match an operation on pods themselves, not only on their subresources.
