@@ -84,24 +84,20 @@ func apart(a, b Step) string {
 		return "Isolated, or wildcards in its Rules"
 	}
 	var differ []string
-	ka, kb := a.groupKey(), b.groupKey()
-	for _, setting := range []struct {
-		name string
-		same bool
-	}{
-		{"the resources in Rules", slices.Equal(ka.Resources, kb.Resources)},
-		{"Namespaces", slices.Equal(ka.Namespaces, kb.Namespaces)},
-		{"Objects", slices.Equal(ka.Objects, kb.Objects)},
-		{"Conditions", slices.Equal(ka.Conditions, kb.Conditions)},
-		{"MatchPolicy", ka.MatchPolicy == kb.MatchPolicy},
-		{"SideEffects", ka.SideEffects == kb.SideEffects},
-		{"Reinvoke", ka.Reinvoke == kb.Reinvoke},
-		{"AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical},
-	} {
-		if !setting.same {
-			differ = append(differ, setting.name)
+	compare := func(setting string, same bool) {
+		if !same {
+			differ = append(differ, setting)
 		}
 	}
+	ka, kb := a.groupKey(), b.groupKey()
+	compare("the resources in Rules", slices.Equal(ka.Resources, kb.Resources))
+	compare("Namespaces", slices.Equal(ka.Namespaces, kb.Namespaces))
+	compare("Objects", slices.Equal(ka.Objects, kb.Objects))
+	compare("Conditions", slices.Equal(ka.Conditions, kb.Conditions))
+	compare("MatchPolicy", ka.MatchPolicy == kb.MatchPolicy)
+	compare("SideEffects", ka.SideEffects == kb.SideEffects)
+	compare("Reinvoke", ka.Reinvoke == kb.Reinvoke)
+	compare("AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical)
 	switch {
 	case len(differ) > 0:
 	case a.ignores() != b.ignores():
