@@ -34,7 +34,7 @@ func Check(steps []Step, o Options) error {
 		c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
 		c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
 		c.policies(s)
-		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.AllowClusterCritical), field.NewPath("matchConditions"))...)
+		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Settings), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(slices.Concat(errs, checkEntryNames(steps), checkTime(steps))...)
@@ -150,8 +150,9 @@ func (c *checker) rules(s Step, o Options) {
 	}
 	for i, r := range s.Rules {
 		c.report("correct Settings.Rules", checkRule(r, path.Index(i))...)
-		if !s.AllowClusterCritical {
-			c.wildcards(r, path.Index(i))
+		if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope && !s.AllowClusterCritical { // wildcards would be limited to nothing
+			c.report("name the resources in Settings.Rules, or set Settings.AllowClusterCritical to accept the risk",
+				field.Forbidden(path.Index(i).Child("scope"), "a cluster needs its cluster-scoped objects to start and to recover, and a wildcard would match them all"))
 		}
 		if everything(r) && !s.ignores() && !s.AllowClusterCritical {
 			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.AllowClusterCritical to accept the risk",

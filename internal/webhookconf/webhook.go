@@ -110,7 +110,7 @@ func (o Options) Webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
-		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.AllowClusterCritical),
+		MatchConditions:         conditionsFor(e.Settings),
 	}
 	if !e.Validating {
 		w.ReinvocationPolicy = new(e.Reinvoke)
