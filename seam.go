@@ -113,7 +113,7 @@ func (m *ExtensionManager) stepsBeside(all resolved, asks func(string) bool, fro
 		if !asks(s.definition.name) {
 			continue
 		}
-		step := seam.Step{Name: s.definition.name, Registered: s.registered, Webhook: options.Alone(s.registered)}
+		step := seam.Step{Name: s.definition.name, Registered: s.registered, Webhook: options.Webhook(webhookconf.Group([]webhookconf.Step{s.registered})[0])}
 		if step.Served, err = m.servedStep(s.definition, s.registered, from); err != nil {
 			return nil, err
 		}

@@ -27,6 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -138,8 +139,8 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 	}
 	program.convert(handler, made.Conversions)
 	program.Handler, program.Scheme, program.Mapper = made.Tapped(handler), made.Scheme, made.Mapper
-	program.Mutating = webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](made.Webhooks, webhookconf.Mutating, made.Entries)
-	program.Validating = webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](made.Webhooks, webhookconf.Validating, made.Entries)
+	program.Mutating = typedconf.Of[admissionregistrationv1.MutatingWebhookConfiguration](made.Webhooks, webhookconf.Mutating, made.Entries)
+	program.Validating = typedconf.Of[admissionregistrationv1.ValidatingWebhookConfiguration](made.Webhooks, webhookconf.Validating, made.Entries)
 	return program, nil
 }
 

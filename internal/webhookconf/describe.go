@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -106,17 +105,6 @@ func apart(a, b Step) string {
 		differ = []string{"Timeout: together they need more than 30 s"}
 	}
 	return strings.Join(differ, ", ")
-}
-
-// BlocksNewPods reports whether a step denies new pods with these labels in a namespace while its program is down.
-// It returns false for a step with conditions, because only the API server can evaluate them, and for one with
-// AllowClusterCritical, because its user has accepted that.
-func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) bool {
-	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.ignores() || !mayYieldPods(s.Rules, admissionregistrationv1.Create) {
-		return false
-	}
-	w := o.Alone(s)
-	return Selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && Selects(w.ObjectSelector, set)
 }
 
 // Selects reports whether a selector of a webhook selects labels. The API server defaults a missing one to the empty

@@ -69,6 +69,16 @@ func Digest(d Desired) string {
 	return hex.EncodeToString(sum[:digestLength])
 }
 
+func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
+	webhooks := []admissionregistrationv1.MutatingWebhook{} // a digest distinguishes an empty list from none
+	for _, e := range entries {
+		if k.Holds(e) {
+			webhooks = append(webhooks, o.Webhook(e))
+		}
+	}
+	return webhooks
+}
+
 // HashOf returns the SHA-256 of a certificate (DER), in lower-case hexadecimal digits.
 func HashOf(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)

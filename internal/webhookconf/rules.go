@@ -94,11 +94,15 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	return slices.DeleteFunc(slices.Clone(operationOrder), func(o admissionregistrationv1.OperationType) bool { return !slices.Contains(operations, o) })
 }
 
-// mayYieldPods reports whether the rules can match an operation on pods themselves, not only on their subresources.
-func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType) bool {
-	pods := admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}}
-	return resources.Overlap([]admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{operation}, Rule: pods}},
-		slices.DeleteFunc(slices.Clone(rules), func(r admissionregistrationv1.RuleWithOperations) bool { return !resources.Names(r.APIVersions, "v1") }))
+// mayYieldPods reports whether the rules can match pods themselves, not only their subresources.
+func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
+	pods := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}},
+	}
+	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return resources.Names(r.APIVersions, "v1") && resources.Overlap([]admissionregistrationv1.RuleWithOperations{r}, []admissionregistrationv1.RuleWithOperations{pods})
+	})
 }
 
 // mayConnect reports whether the rules can match the options of a CONNECT. These have no labels, and an object without
@@ -206,7 +210,7 @@ func namesIn(s *metav1.LabelSelector) (names []string) {
 func (o Options) objects(e Entry) *metav1.LabelSelector {
 	s := orEmpty(e.Objects)
 	ownSelected := o.Target.Service != "" && o.Namespace == o.Target.Namespace && isEmpty(e.Namespaces)
-	if ownSelected && mayYieldPods(e.Rules, admissionregistrationv1.OperationAll) && !mayConnect(e.Rules) {
+	if ownSelected && mayYieldPods(e.Rules) && !mayConnect(e.Rules) {
 		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
 			Key: FingerprintLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Fingerprint},
 		})
