@@ -21,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -148,7 +149,7 @@ var _ = Describe("Settings.Reads", func() {
 		registered := func(declared ...Read) []webhookconf.Entry {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
-			made, err := m.offline(seam.World{})
+			made, err := m.offline(seam.World{NewMapper: mapper.New})
 			Expect(err).NotTo(HaveOccurred())
 			return made.Entries
 		}

@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
@@ -54,7 +55,7 @@ func Of(m *eirinix.ExtensionManager, options Options) ([]client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, unread := beside.Deployment()
+	d, unread := beside.Deployment(mapper.New)
 	errs := []error{m.Validate()}
 	if !d.Serves && !d.Rights.Watches && !d.Reconciles {
 		errs = append(errs, errors.New("eirinix: manifests.Of: nothing was added, so there is nothing to deploy; call AddExtension before"))

@@ -25,6 +25,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/typedconf"
@@ -116,8 +117,12 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 		return nil, err
 	}
 	program := &Program{Reads: map[string][]eirinix.Read{}}
+	newMapper := mapper.New
+	if o.Mapper != nil {
+		newMapper = func(*runtime.Scheme, []resources.Resource) meta.RESTMapper { return o.Mapper }
+	}
 	made, err := p.Offline(seam.World{
-		Mapper: o.Mapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
+		NewMapper: newMapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
 		Modes: o.Modes, Labels: o.labelsOf,
 		Objects: o.Objects,
 	})
