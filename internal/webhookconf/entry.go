@@ -125,18 +125,6 @@ func VersionStep(version, crd string) Step { return Step{Name: version + "." + c
 // VersionOf returns the version that the step with this key stands for.
 func VersionOf(key, crd string) string { return strings.TrimSuffix(key, "."+crd) }
 
-// SplitConversions separates the entries that are webhooks of admission from those that convert objects.
-func SplitConversions(entries []Entry) (admission, conversions []Entry) {
-	for _, e := range entries {
-		if e.Converts == "" {
-			admission = append(admission, e)
-		} else {
-			conversions = append(conversions, e)
-		}
-	}
-	return admission, conversions
-}
-
 // StepNames returns the names of the steps that the entry calls.
 func (e Entry) StepNames() []string {
 	return list.Of(e.Steps, func(s Step) string { return s.Name })
