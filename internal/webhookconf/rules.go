@@ -4,12 +4,13 @@ package webhookconf
 // objects.
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -53,22 +54,16 @@ func union(rules []admissionregistrationv1.RuleWithOperations) []admissionregist
 			merged[key] = &r
 		}
 	}
-	result := make([]admissionregistrationv1.RuleWithOperations, 0, len(merged))
-	for _, m := range merged {
+	return list.Of(slices.Sorted(maps.Keys(merged)), func(key string) admissionregistrationv1.RuleWithOperations {
+		m := merged[key]
 		m.Operations = sortedOperations(m.Operations)
-		result = append(result, *m)
-	}
-	slices.SortFunc(result, func(a, b admissionregistrationv1.RuleWithOperations) int {
-		return cmp.Compare(ruleKey(a), ruleKey(b))
+		return *m
 	})
-	return result
 }
 
 // sameRules reports whether both have the same union.
 func sameRules(a, b []admissionregistrationv1.RuleWithOperations) bool {
-	return slices.EqualFunc(union(a), union(b), func(a, b admissionregistrationv1.RuleWithOperations) bool {
-		return ruleKey(a) == ruleKey(b) && slices.Equal(a.Operations, b.Operations)
-	})
+	return equality.Semantic.DeepEqual(union(a), union(b))
 }
 
 // ruleKey returns all fields of a rule except its operations.
