@@ -381,5 +381,17 @@ func (c *Controller) Remove(ctx context.Context) error {
 		return err
 	}
 	defer c.exit()
-	return webhookconf.Remove(ctx, c.Configurations, c.desired.Entries, c.Log)
+	for _, conf := range c.Configurations {
+		outcome, err := conf.Delete(ctx)
+		if apierrors.IsForbidden(err) && !conf.Holds(c.desired.Entries) {
+			continue // it holds no entry of this version, so no right is needed
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != webhookconf.Absent {
+			c.Log.Info("unregistered", "configuration", conf.String(), "outcome", outcome)
+		}
+	}
+	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -389,21 +388,4 @@ func Pinned(all []Found) func(*x509.Certificate) bool {
 		return nil
 	}
 	return func(certificate *x509.Certificate) bool { return hashes[HashOf(certificate)] }
-}
-
-// Remove deletes the configurations. One that holds none of the entries is skipped if deleting it is forbidden.
-func Remove(ctx context.Context, configurations []Configuration, entries []Entry, log logr.Logger) error {
-	for _, c := range configurations {
-		outcome, err := c.Delete(ctx)
-		if apierrors.IsForbidden(err) && !c.Holds(entries) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if outcome != Absent {
-			log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
-		}
-	}
-	return nil
 }
