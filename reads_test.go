@@ -22,6 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -149,7 +150,7 @@ var _ = Describe("Settings.Reads", func() {
 		registered := func(declared ...Read) []webhookconf.Entry {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
-			made, err := m.offline(seam.World{Reads: func(*reads.Set, *runtime.Scheme) seam.Reading { return nil }})
+			made, err := m.offline(seam.World{NewMapper: mapper.New, Reads: func(*reads.Set, *runtime.Scheme) seam.Reading { return nil }})
 			Expect(err).NotTo(HaveOccurred())
 			return made.Entries
 		}

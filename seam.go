@@ -112,7 +112,7 @@ func (m *ExtensionManager) stepsBeside(all resolved, asks func(string) bool, fro
 		if !asks(s.definition.name) {
 			continue
 		}
-		step := seam.Step{Name: s.definition.name, Registered: s.registered, Webhook: options.Alone(s.registered)}
+		step := seam.Step{Name: s.definition.name, Registered: s.registered, Webhook: options.Webhook(webhookconf.Group([]webhookconf.Step{s.registered})[0])}
 		if step.Served, err = m.servedStep(s.definition, s.registered, from); err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (m *ExtensionManager) stepsBeside(all resolved, asks func(string) bool, fro
 }
 
 // deployment is seam.Program.Deployment.
-func (m *ExtensionManager) deployment() (seam.Deployment, error) {
+func (m *ExtensionManager) deployment(newMapper seam.NewMapper) (seam.Deployment, error) {
 	s := m.given()
 	s.options.Certificates = m.certificateSource()
 	o, namespace := s.options, cmp.Or(s.options.WebhookNamespace, s.options.Namespace)
@@ -136,7 +136,7 @@ func (m *ExtensionManager) deployment() (seam.Deployment, error) {
 		Serves: s.serves(), Registers: *o.RegisterWebHook, Reconciles: len(s.reconcilers) > 0,
 		MaxRequestBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), DrainDelay: o.drainDelay(), UnregisterTimeout: unregisterTimeout,
 		Rights: s.rights(namespace), Webhooks: o.webhookOptions(o.port()),
-		Mapper: s.offlineMapper(newResolver(o, resources.Cluster{}).scheme, nil), Steps: s.offlineSteps,
+		Mapper: s.offlineMapper(newMapper, newResolver(o, resources.Cluster{}).scheme, nil), Steps: s.offlineSteps,
 	}
 	if namespace == o.ownNamespace { // that of this process, which may be one that only prints
 		d.Namespace = ""
@@ -162,10 +162,8 @@ func (m *ExtensionManager) offline(w seam.World) (made seam.Offline, err error) 
 	if err := s.validate(false, nil); err != nil {
 		return made, err
 	}
-	r := newResolver(s.options, resources.Cluster{Mapper: w.Mapper})
-	if w.Mapper == nil {
-		r.cluster.Mapper = s.offlineMapper(r.scheme, w.Resources)
-	}
+	r := newResolver(s.options, resources.Cluster{})
+	r.cluster.Mapper = s.offlineMapper(w.NewMapper, r.scheme, w.Resources)
 	if w.Modes != nil && s.options.ModesConfigMap != "" {
 		r.modes = s.newModes(w.Modes.Namespace, logr.Discard())
 		r.modes.Labels = w.Labels
@@ -215,11 +213,11 @@ func (o ManagerOptions) offlineWebhooks() webhookconf.Options {
 
 // offlineMapper returns a RESTMapper of the kinds of the scheme, of those that are given, and of the conversions. It
 // needs no cluster.
-func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
+func (s setup) offlineMapper(newMapper seam.NewMapper, scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
 	for _, c := range s.conversions {
 		given = append(given, c.Resources(given, scheme)...)
 	}
-	return resources.NewMapper(scheme, given)
+	return newMapper(scheme, given)
 }
 
 // offlineSteps is seam.Deployment.Steps.

@@ -11,6 +11,11 @@ import (
 	"slices"
 	"strconv"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -18,7 +23,9 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -48,7 +55,7 @@ func Of(m *eirinix.ExtensionManager, options Options) ([]client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, unread := beside.Deployment()
+	d, unread := beside.Deployment(mapper.New)
 	errs := []error{m.Validate()}
 	if !d.Serves && !d.Rights.Watches && !d.Reconciles {
 		errs = append(errs, errors.New("eirinix: manifests.Of: nothing was added, so there is nothing to deploy; call AddExtension before"))
@@ -107,7 +114,7 @@ func auditLists(d seam.Deployment) (map[string]map[string][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; for manifests.Options.AuditSchedule, add its kind to ManagerOptions.Scheme", err)
 	}
-	webhooks := list.Of(steps, d.Webhooks.Alone)
+	webhooks := list.Of(steps, func(s webhookconf.Step) admissionregistrationv1.MutatingWebhook { return alone(d, s) })
 	for _, crd := range d.Rights.CRDs {
 		webhooks = append(webhooks, audit.Converted(crd))
 	}
@@ -153,10 +160,29 @@ func (p *program) checkOwnPods() error {
 		return err
 	}
 	for _, s := range steps {
-		if webhookconf.BlocksNewPods(s, p.Webhooks, p.Namespace, p.podLabels()) {
+		if p.blocksOwnPods(s) {
 			return fmt.Errorf("eirinix: manifests.Of: step %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
 				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods that it handles, or use Service mode (ServiceName), or leave them out with Settings.Objects", s.Name, p.Namespace)
 		}
 	}
 	return nil
+}
+
+// blocksOwnPods reports whether a step denies the program's new pods while the program is down. It returns false for a
+// step with conditions, because only the API server can evaluate them, and for one with AllowClusterCritical, because
+// its user has accepted that.
+func (p *program) blocksOwnPods(s webhookconf.Step) bool {
+	created := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: p.Namespace,
+	}
+	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.FailurePolicy == admissionregistrationv1.Ignore || !resources.Match(s.Rules, created) {
+		return false
+	}
+	w := alone(p.Deployment, s)
+	return webhookconf.Selects(w.NamespaceSelector, labels.Set{corev1.LabelMetadataName: p.Namespace}) && webhookconf.Selects(w.ObjectSelector, p.podLabels())
+}
+
+// alone returns the webhook that a step would have alone.
+func alone(d seam.Deployment, s webhookconf.Step) admissionregistrationv1.MutatingWebhook {
+	return d.Webhooks.Webhook(webhookconf.Group([]webhookconf.Step{s})[0])
 }

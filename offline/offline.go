@@ -25,10 +25,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/snapshots"
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -117,8 +119,12 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 		return nil, err
 	}
 	program := &Program{Reads: map[string][]eirinix.Read{}}
+	newMapper := mapper.New
+	if o.Mapper != nil {
+		newMapper = func(*runtime.Scheme, []resources.Resource) meta.RESTMapper { return o.Mapper }
+	}
 	made, err := p.Offline(seam.World{
-		Mapper: o.Mapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
+		NewMapper: newMapper, Resources: list.Of(o.Resources, func(r Resource) resources.Resource { return resources.Resource(r) }),
 		Modes: o.Modes, Labels: o.labelsOf,
 		Reads: func(declared *reads.Set, scheme *runtime.Scheme) seam.Reading {
 			return snapshots.Source{Set: declared, Scheme: scheme, Objects: o.Objects}
@@ -142,8 +148,8 @@ func Of(m *eirinix.ExtensionManager, o Options) (*Program, error) {
 	}
 	program.convert(handler, made.Conversions)
 	program.Handler, program.Scheme, program.Mapper = made.Tapped(handler), made.Scheme, made.Mapper
-	program.Mutating = webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](made.Webhooks, webhookconf.Mutating, made.Entries)
-	program.Validating = webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](made.Webhooks, webhookconf.Validating, made.Entries)
+	program.Mutating = typedconf.Of[admissionregistrationv1.MutatingWebhookConfiguration](made.Webhooks, webhookconf.Mutating, made.Entries)
+	program.Validating = typedconf.Of[admissionregistrationv1.ValidatingWebhookConfiguration](made.Webhooks, webhookconf.Validating, made.Entries)
 	return program, nil
 }
 

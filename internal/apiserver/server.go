@@ -36,7 +36,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/conditions"
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 )
 
 // Server is the API server. Set its fields and Add programs before the first Send. From then on it is safe for
@@ -78,7 +78,7 @@ func (s *Server) Add(p Program) error {
 	}
 	if c := p.Validating; c != nil {
 		for i, v := range c.Webhooks {
-			added = append(added, &webhook{MutatingWebhook: webhookconf.AsMutating(v), validating: true, configuration: c.Name, index: i})
+			added = append(added, &webhook{MutatingWebhook: typedconf.AsMutating(v), validating: true, configuration: c.Name, index: i})
 		}
 	}
 	s.webhooks = append(s.webhooks, added...)

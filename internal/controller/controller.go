@@ -147,12 +147,12 @@ type Controller struct {
 	versions          rollout.Versions
 	routes            map[string]rollout.Route
 	pauses            map[string]pause
-	drift, trustDrift *webhookconf.Drift // drift of the entries, and of the caBundles and conversions
-	managers          map[string]string  // the last other client that wrote a configuration, by the configuration's name
-	registered        map[string]bool    // configurations that have been in order at least once
-	spread            time.Time          // until then, an API server may not trust a CA that was added to a caBundle in use
-	doubtedAt         time.Time          // since when API servers have trusted other replicas and not this one
-	unreached         int                // how often in a row the registration itself has rejected the write of the Lease
+	drift, trustDrift *drift            // drift of the entries, and of the caBundles and conversions
+	managers          map[string]string // the last other client that wrote a configuration, by the configuration's name
+	registered        map[string]bool   // configurations that have been in order at least once
+	spread            time.Time         // until then, an API server may not trust a CA that was added to a caBundle in use
+	doubtedAt         time.Time         // since when API servers have trusted other replicas and not this one
+	unreached         int               // how often in a row the registration itself has rejected the write of the Lease
 	wasReady          bool
 }
 
@@ -169,7 +169,7 @@ func New(c Config) *Controller {
 	}
 	made := &Controller{
 		Config: c, ownerDue: c.Owner != nil, passing: make(chan struct{}, 1), managers: map[string]string{}, registered: map[string]bool{},
-		trustDrift: webhookconf.NewDrift(trustTroubleMost),
+		trustDrift: newDrift(trustTroubleMost),
 	}
 	made.begin(c.Registration)
 	return made
@@ -178,7 +178,7 @@ func New(c Config) *Controller {
 // begin starts anew with the registration of another version.
 func (c *Controller) begin(r webhookconf.Registration) {
 	c.registration, c.desired, c.routes = r, r.Desired(nil, nil), nil
-	c.seen, c.pauses, c.drift = nil, map[string]pause{}, webhookconf.NewDrift(maxTrouble)
+	c.seen, c.pauses, c.drift = nil, map[string]pause{}, newDrift(maxTrouble)
 	c.state.Store(&State{c.versions, "", c.desired})
 }
 

@@ -145,7 +145,7 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		c.Report.logLimited(c.Log, "waiting for objects that this program does not create", strings.Join(absent, ", "))
 	}
 	now, lacks := c.Now(), plan.Missing != ""
-	trustAt, trustTimes := c.trustDrift.Of(string(plan.Want)).Look("caBundle", !lacks, now)
+	trustAt, trustTimes := c.trustDrift.of(string(plan.Want)).look("caBundle", !lacks, now)
 	for _, conf := range o.all {
 		if !c.registersIn(conf, first) {
 			continue
@@ -154,7 +154,7 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		if !conf.Creates() { // without its conversion, a definition serves wrong data
 			drift = c.trustDrift
 		}
-		at, times := drift.Look(conf.Name(), ok, now)
+		at, times := drift.look(conf.Name(), ok, now)
 		c.Report.contested(c, conf, max(times, trustTimes))
 		switch {
 		case ok:
@@ -304,5 +304,17 @@ func (c *Controller) Remove(ctx context.Context) error {
 		return err
 	}
 	defer c.exit()
-	return webhookconf.Remove(ctx, c.Configurations, c.desired.Entries, c.Log)
+	for _, conf := range c.Configurations {
+		outcome, err := conf.Delete(ctx)
+		if apierrors.IsForbidden(err) && !conf.Holds(c.desired.Entries) {
+			continue // it holds no entry of this version, so no right is needed
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != webhookconf.Absent {
+			c.Log.Info("unregistered", "configuration", conf.String(), "outcome", outcome)
+		}
+	}
+	return nil
 }

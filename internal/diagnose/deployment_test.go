@@ -26,6 +26,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -156,7 +157,7 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 		options = *d.registered
 	}
 	hooks := admin().AdmissionregistrationV1()
-	if c := webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](options, webhookconf.Mutating, d.Entries); c != nil {
+	if c := typedconf.Of[admissionregistrationv1.MutatingWebhookConfiguration](options, webhookconf.Mutating, d.Entries); c != nil {
 		c.Name, c.Annotations = webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), annotations
 		for i := range c.Webhooks {
 			for _, e := range edits {
@@ -168,7 +169,7 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 			return hooks.MutatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
 		})
 	}
-	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](options, webhookconf.Validating, d.Entries); c != nil {
+	if c := typedconf.Of[admissionregistrationv1.ValidatingWebhookConfiguration](options, webhookconf.Validating, d.Entries); c != nil {
 		c.Name, c.Annotations = webhookconf.Validating.ConfigurationName(d.Options.Fingerprint), annotations
 		must(hooks.ValidatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error {

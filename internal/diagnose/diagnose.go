@@ -142,7 +142,8 @@ type diagnostic struct {
 func newDiagnostic(c Config) *diagnostic {
 	c.Timeout, c.Settle = cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Settle, 5*time.Second)
 	d := &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server", slow: func() {}}
-	d.Entries, d.conversions = webhookconf.SplitConversions(c.Entries)
+	d.Entries = slices.DeleteFunc(slices.Clone(c.Entries), webhookconf.CRD.Holds)
+	d.conversions = slices.DeleteFunc(slices.Clone(c.Entries), func(e webhookconf.Entry) bool { return e.Converts == "" })
 	if c.Versions != nil {
 		// The registration of another version can end before the configurations are read. They hold this version's then.
 		d.versions = c.Versions()

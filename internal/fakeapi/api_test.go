@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
-	"code.cloudfoundry.org/eirinix/internal/resources"
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 )
 
 var _ = Describe("The stored objects", func() {
@@ -19,7 +19,7 @@ var _ = Describe("The stored objects", func() {
 	}
 	newAPI := func(objects ...client.Object) *fakeapi.API {
 		GinkgoHelper()
-		api, err := fakeapi.New(clientgoscheme.Scheme, resources.NewMapper(clientgoscheme.Scheme, nil), objects...)
+		api, err := fakeapi.New(clientgoscheme.Scheme, mapper.New(clientgoscheme.Scheme, nil), objects...)
 		Expect(err).NotTo(HaveOccurred())
 		return api
 	}

@@ -2,6 +2,8 @@
 package lograte
 
 import (
+	"cmp"
+	"hash/maphash"
 	"strings"
 	"sync"
 	"time"
@@ -35,16 +37,13 @@ type line struct {
 func (l *Limiter) Allow(kind, reason string) (withheld int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now, every := time.Now, l.Every
+	now := time.Now
 	if l.Now != nil {
 		now = l.Now
 	}
-	if every == 0 {
-		every = defaultEvery
-	}
 	at := now()
 	last, known := l.last[kind]
-	if known && last.reason == reason && at.Sub(last.at).Abs() < every {
+	if known && last.reason == reason && at.Sub(last.at).Abs() < cmp.Or(l.Every, defaultEvery) {
 		last.withheld++
 		l.last[kind] = last
 		return 0, false
@@ -70,6 +69,71 @@ func (l *Limiter) Forget(kind string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.last, kind)
+}
+
+const (
+	// firstLines is how many events of one kind and reason are logged in an interval, and firstOfKind of one kind.
+	firstLines, firstOfKind = 10, 100
+
+	// maxKinds and reasonsOfKind bound the memory. Further kinds count as one, and reasons with the same hash, too.
+	maxKinds, reasonsOfKind = 256, 64
+)
+
+// Sampler decides which of many events are logged: in a minute, the first ten of each kind and reason, and the first
+// hundred of each kind. Clients can choose the reasons, and there can be any number of them. The zero value is ready to
+// use. It is safe for concurrent use.
+type Sampler struct {
+	mu   sync.Mutex
+	seed maphash.Seed
+	all  map[string]*kind
+}
+
+// kind counts the events of one kind.
+type kind struct {
+	counter
+	reasons  [reasonsOfKind]counter // by hash
+	withheld int                    // since the last event that was logged
+}
+
+// counter counts the events of an interval.
+type counter struct {
+	began  time.Time
+	events int
+}
+
+// Allow reports whether an event is logged. withheld is the number of events of this kind that were not logged since
+// the last one that was.
+func (s *Sampler) Allow(name, reason string) (withheld int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all, s.seed = map[string]*kind{}, maphash.MakeSeed()
+	}
+	if len(s.all) >= maxKinds && s.all[name] == nil {
+		name = ""
+	}
+	k := s.all[name]
+	if k == nil {
+		k = &kind{}
+		s.all[name] = k
+	}
+	at := time.Now()
+	ofKind, ofReason := k.count(at), k.reasons[maphash.String(s.seed, reason)%reasonsOfKind].count(at)
+	if ofKind > firstOfKind || ofReason > firstLines {
+		k.withheld++
+		return 0, false
+	}
+	withheld, k.withheld = k.withheld, 0
+	return withheld, true
+}
+
+// count adds an event and returns the number of events in its interval.
+func (c *counter) count(at time.Time) int {
+	if at.Sub(c.began) >= defaultEvery {
+		c.began, c.events = at, 0
+	}
+	c.events++
+	return c.events
 }
 
 // Brief returns a text, or its beginning if it has more than most bytes. The beginning is valid UTF-8. It bounds what a

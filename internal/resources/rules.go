@@ -1,3 +1,4 @@
+// Package resources determines which requests the rules of a step mean, and which they match.
 package resources
 
 // This file resolves the rules of a step, and the kind of the objects that match them.
@@ -16,6 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+// Resource is a kind in the form that a cluster serves it.
+type Resource struct {
+	Kind          schema.GroupVersionKind
+	Resource      string // the plural; empty for the kind's regular plural in lower case
+	ClusterScoped bool
+}
 
 // Step holds the settings that determine the rules of a step.
 type Step struct {
@@ -48,13 +56,11 @@ func (e *NotServedError) Unwrap() error { return e.Err }
 // operation.
 func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
 	switch {
-	case len(s.Asked) == 0 && !s.Mutates:
-		return s.Operations, nil
 	case s.Mutates:
 		return s.changing(s.Asked)
-	case s.AnyRules:
-		return s.Asked, nil
-	case s.Subresource != "":
+	case len(s.Asked) == 0:
+		return s.Operations, nil
+	case s.AnyRules || s.Subresource != "":
 		return s.Asked, nil
 	case slices.Contains(s.Asked, admissionregistrationv1.OperationAll):
 		return s.Operations, nil

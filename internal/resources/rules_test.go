@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
+	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
@@ -36,7 +37,7 @@ var (
 )
 
 func offline() resources.Cluster {
-	return resources.Cluster{Mapper: resources.NewMapper(clientgoscheme.Scheme, nil)}
+	return resources.Cluster{Mapper: mapper.New(clientgoscheme.Scheme, nil)}
 }
 
 func rule(group, resource string, ops ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
@@ -130,7 +131,7 @@ var _ = Describe("Resolve", func() {
 			Expect(later).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring(shop.Group)))
 		}
-		known := resources.Cluster{Mapper: resources.NewMapper(clientgoscheme.Scheme, []resources.Resource{{Kind: shop}})}
+		known := resources.Cluster{Mapper: mapper.New(clientgoscheme.Scheme, []resources.Resource{{Kind: shop}})}
 		rules, _, err := known.Resolve(resources.Step{Kind: shop, Mutates: true})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(rules).To(HaveExactElements(HaveField("Resources", []string{"shops"})))

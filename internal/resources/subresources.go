@@ -65,10 +65,17 @@ var (
 // Subresource checks a step on a subresource as far as possible without a cluster. It returns the operations that the
 // step is registered for: the asked ones, or the subresource's only one. kind is empty if any kind is accepted.
 func Subresource(resource schema.GroupVersionResource, name string, kind schema.GroupVersionKind, asked []admissionregistrationv1.OperationType) ([]admissionregistrationv1.OperationType, error) {
-	s, found, err := known(resource.GroupResource(), name)
-	switch {
-	case err != nil:
+	all, builtIn := subresources[resource.GroupResource()]
+	if !builtIn {
+		all = everywhere
+	}
+	if err := exists(resource.GroupResource(), name); err != nil {
 		return nil, err
+	}
+	s, found := all[name]
+	switch {
+	case found && s.operation == "":
+		return nil, fmt.Errorf("%s/%s can only be read, and the API server calls no webhook for a read", resource.GroupResource(), name)
 	case !found && len(asked) == 0:
 		return nil, fmt.Errorf("set Settings.Operations: those of the subresource %q are known to its own API alone", name)
 	case !found:
@@ -89,22 +96,6 @@ func Subresource(resource schema.GroupVersionResource, name string, kind schema.
 		asked = []admissionregistrationv1.OperationType{s.operation}
 	}
 	return asked, nil
-}
-
-// known returns a subresource for which the API server can call a webhook.
-func known(resource schema.GroupResource, name string) (s subresource, found bool, err error) {
-	all, builtIn := subresources[resource]
-	if !builtIn {
-		all = everywhere
-	}
-	s, found = all[name]
-	if err := exists(resource, name); err != nil {
-		return s, false, err
-	}
-	if found && s.operation == "" {
-		return s, false, fmt.Errorf("%s/%s can only be read, and the API server calls no webhook for a read", resource, name)
-	}
-	return s, found, nil
 }
 
 // exists returns an error for a subresource that a built-in resource does not have, and for a name that is not that of a

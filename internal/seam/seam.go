@@ -56,7 +56,7 @@ type Program struct {
 
 	// Deployment returns what the objects of a deployment depend on. It asks no cluster. Its error is about what the steps
 	// read. All other fields are valid then.
-	Deployment func() (Deployment, error)
+	Deployment func(NewMapper) (Deployment, error)
 
 	// SetLifetimes changes the lifetimes of certificates for a test, before the Manager runs.
 	SetLifetimes func(Lifetimes)
@@ -174,9 +174,12 @@ type Deployment struct {
 	Steps    func(meta.RESTMapper) ([]webhookconf.Step, error) // with a nil RESTMapper, resources are guessed from kinds
 }
 
+// NewMapper makes a RESTMapper of the kinds of a scheme and of those that are given.
+type NewMapper = func(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper
+
 // World stands for a cluster.
 type World struct {
-	Mapper    meta.RESTMapper      // nil: of the kinds of the scheme, of Resources and of the Conversions
+	NewMapper NewMapper            // gets Resources and those of the Conversions
 	Resources []resources.Resource // of kinds that the scheme does not hold, or that are irregular
 
 	// Modes is the ConfigMap of ManagerOptions.ModesConfigMap; nil puts the program's own modes in force. Labels returns the

@@ -150,7 +150,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			Expect([]string{again.ResourceVersion, get(ctx, c).ResourceVersion}).To(HaveEach(first.ResourceVersion))
 
 			for _, path := range []string{"/failurePolicy", "/timeoutSeconds", "/rules", "/namespaceSelector"} { // the API server defaults the first two
-				_, err := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: c.Resource()}).
+				_, err := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating}[i].Resource}).
 					Patch(ctx, c.Name(), types.JSONPatchType, fmt.Appendf(nil, `[{"op":"remove","path":"/webhooks/%d%s"}]`, i, path), metav1.PatchOptions{})
 				Expect(err).NotTo(HaveOccurred())
 			}

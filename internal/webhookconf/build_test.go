@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -42,7 +43,7 @@ func buildAll(o webhookconf.Options, steps ...webhookconf.Step) []admissionregis
 
 // mutatingOf returns the webhooks of a mutating configuration.
 func mutatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.MutatingWebhook {
-	if c := webhookconf.Typed[admissionregistrationv1.MutatingWebhookConfiguration](o, webhookconf.Mutating, entries); c != nil {
+	if c := typedconf.Of[admissionregistrationv1.MutatingWebhookConfiguration](o, webhookconf.Mutating, entries); c != nil {
 		return c.Webhooks
 	}
 	return nil
@@ -50,7 +51,7 @@ func mutatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionr
 
 // validatingOf returns the webhooks of a validating configuration.
 func validatingOf(o webhookconf.Options, entries []webhookconf.Entry) []admissionregistrationv1.ValidatingWebhook {
-	if c := webhookconf.Typed[admissionregistrationv1.ValidatingWebhookConfiguration](o, webhookconf.Validating, entries); c != nil {
+	if c := typedconf.Of[admissionregistrationv1.ValidatingWebhookConfiguration](o, webhookconf.Validating, entries); c != nil {
 		return c.Webhooks
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,15 +27,15 @@ import (
 // result joins one error per fault. Each names the step and the remedy. Check sends no request.
 func Check(steps []Step, o Options) error {
 	var errs []error
-	names := map[string]bool{}
+	paths := map[string]bool{}
 	for _, s := range steps {
 		c := &checker{step: s.Name}
-		c.name(s, o, names)
+		c.name(s, o, paths)
 		c.rules(s, o)
 		c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
 		c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
 		c.policies(s)
-		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.AllowClusterCritical), field.NewPath("matchConditions"))...)
+		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Settings), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(slices.Concat(errs, checkEntryNames(steps), checkTime(steps))...)
@@ -44,21 +45,17 @@ func Check(steps []Step, o Options) error {
 // than the API server has for a request. If they hang, the request fails, although their failures should be ignored.
 // Steps whose selectors or conditions differ can be for different objects, and are left to a diagnosis.
 func checkTime(steps []Step) (errs []error) {
-	var keys []string
 	same := map[string][]Step{}
 	for _, s := range steps {
 		if s.Validating || !s.ignores() || s.Shadow || s.Mode == ModeShadow {
 			continue
 		}
 		for _, key := range s.matchKeys() {
-			if same[key] == nil {
-				keys = append(keys, key)
-			}
 			same[key] = append(same[key], s)
 		}
 	}
 	told := map[string]bool{}
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(same)) {
 		names := list.Of(same[key], func(s Step) string { return fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, ShareTimeout)) })
 		all, sum := strings.Join(names, ", "), timeoutOf(same[key])
 		if sum > RequestSeconds*time.Second && !told[all] {
@@ -93,25 +90,22 @@ func (s Step) matchKeys() (keys []string) {
 
 // checkEntryNames finds steps whose own entry would have the name of a group's entry.
 func checkEntryNames(steps []Step) []error {
-	groups := map[string]string{}
+	groups := map[string]string{} // the first step of each, by path
 	entries := Group(steps)
 	for _, e := range entries {
 		if first := e.Steps[0]; first.groupable() {
-			groups[uniqueName(e.Validating, e.Name)] = first.Name
+			groups[e.Path] = first.Name
 		}
 	}
 	var errs []error
 	for _, e := range entries {
-		member, taken := groups[uniqueName(e.Validating, e.Name)]
+		member, taken := groups[e.Path]
 		if taken && !e.Steps[0].groupable() {
 			errs = append(errs, fmt.Errorf("step %q: give it another name, because the webhook that %q shares has this one", e.Name, member))
 		}
 	}
 	return errs
 }
-
-// uniqueName returns the form in which a name must be unique: the configurations of the two kinds can share a name.
-func uniqueName(validating bool, name string) string { return fmt.Sprint(validating, " ", name) }
 
 // checker collects the faults of one step.
 type checker struct {
@@ -125,18 +119,18 @@ func (c *checker) report(remedy string, faults ...*field.Error) {
 	}
 }
 
-func (c *checker) name(s Step, o Options, names map[string]bool) {
+func (c *checker) name(s Step, o Options, paths map[string]bool) {
 	path := field.NewPath("name")
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 {
 		c.report("give it a name that can stand in a path and in the webhook's name", field.Invalid(path, s.Name, problems[0]))
 	} else if faults := validation.IsFullyQualifiedName(path, o.WebhookName(s.Name)); len(faults) > 0 && len(validation.IsDNS1123Subdomain(o.Fingerprint)) == 0 {
 		c.report("shorten the name or ManagerOptions.OperatorFingerprint", faults...)
 	}
-	key := uniqueName(s.Validating, s.Name)
-	if names[key] {
+	called := PathOf(s.Validating, s.Name)
+	if paths[called] {
 		c.report("give it another name: names become webhook names and paths, and must be unique", field.Duplicate(path, s.Name))
 	}
-	names[key] = true
+	paths[called] = true
 }
 
 func (c *checker) rules(s Step, o Options) {
@@ -150,8 +144,9 @@ func (c *checker) rules(s Step, o Options) {
 	}
 	for i, r := range s.Rules {
 		c.report("correct Settings.Rules", checkRule(r, path.Index(i))...)
-		if !s.AllowClusterCritical {
-			c.wildcards(r, path.Index(i))
+		if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope && !s.AllowClusterCritical { // wildcards would be limited to nothing
+			c.report("name the resources in Settings.Rules, or set Settings.AllowClusterCritical to accept the risk",
+				field.Forbidden(path.Index(i).Child("scope"), "a cluster needs its cluster-scoped objects to start and to recover, and a wildcard would match them all"))
 		}
 		if everything(r) && !s.ignores() && !s.AllowClusterCritical {
 			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.AllowClusterCritical to accept the risk",

@@ -1,28 +1,24 @@
 package webhookconf
 
 // This file implements an object that registers webhooks: its kind, its owner, and how it is read and deleted. writer.go
-// changes it. The forms, a webhook configuration and a definition, are in hooks.go and conversion.go.
+// changes it, and forms.go knows where its webhooks are.
 
 import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -53,8 +49,6 @@ type Configuration interface {
 	fmt.Stringer
 	// Name returns the metadata.name.
 	Name() string
-	// Resource returns the resource in the form that RBAC rules use.
-	Resource() string
 	// Object returns a new, empty object of the kind with this name, for a cache to watch or to fill.
 	Object() client.Object
 	// Creates reports whether Put creates a missing object. A CustomResourceDefinition is created by its user.
@@ -92,8 +86,14 @@ const (
 // "namespace/name". Only the names in the options matter.
 func Configurations(client dynamic.Interface, o Options, owner string) []Configuration {
 	return list.Of([]Kind{Mutating, Validating}, func(k Kind) Configuration {
-		return k.object(client, k.ConfigurationName(o.Fingerprint), owner, configuration{k, o})
+		return k.object(client, k.ConfigurationName(o.Fingerprint), owner, o)
 	})
+}
+
+// Conversions returns the conversion webhook of each of these CustomResourceDefinitions. owner is the certificate
+// Secret, "namespace/name".
+func Conversions(client dynamic.Interface, crds []string, owner string) []Configuration {
+	return list.Of(crds, func(crd string) Configuration { return CRD.object(client, crd, owner, Options{}) })
 }
 
 // Kind is a kind of object that registers webhooks: of version v1, and not in a namespace.
@@ -137,8 +137,8 @@ func (k Kind) version() schema.GroupVersion {
 	return schema.GroupVersion{Group: k.Group, Version: "v1"}
 }
 
-func (k Kind) object(client dynamic.Interface, name, owner string, of form) object {
-	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner, of: of}
+func (k Kind) object(client dynamic.Interface, name, owner string, names Options) object {
+	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner, names: names}
 }
 
 // object implements Configuration for an object in a cluster. It is untyped, so that what our Go types do not know
@@ -147,25 +147,13 @@ type object struct {
 	kind   Kind
 	client dynamic.ResourceInterface
 	name   string
-	owner  string // the certificate Secret, "namespace/name"
-	of     form
-}
-
-// form is what distinguishes a webhook configuration from a definition: where its webhooks are.
-type form interface {
-	// ours returns the webhooks that are ours, in order. They are not copies.
-	ours(object *unstructured.Unstructured) []webhook
-	// register replaces them with those of d, in a copy of the object. Their caBundles are kept.
-	register(object *unstructured.Unstructured, d Desired)
-	// removed returns the object without them, or nil if it is to be deleted.
-	removed(object *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	owner  string  // the certificate Secret, "namespace/name"
+	names  Options // of a webhook configuration; only its name and those of its entries matter
 }
 
 func (o object) String() string { return o.kind.Name + " " + o.name }
 
 func (o object) Name() string { return o.name }
-
-func (o object) Resource() string { return o.kind.Resource }
 
 func (o object) Object() client.Object { return o.empty() }
 
@@ -212,44 +200,39 @@ func (o object) read(existing *unstructured.Unstructured, err error) (Found, err
 }
 
 func (o object) Delete(ctx context.Context) (outcome Outcome, err error) {
-	err = retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		found, err := o.get(ctx, o.kind.removes)
 		if outcome = Absent; err == nil && found.Exists {
 			outcome, err = o.remove(ctx, found.object)
 		}
 		return err
 	})
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return Absent, nil
-	case err != nil:
-		return "", err
 	}
-	return outcome, nil
+	return outcome, err
 }
 
+// remove deletes a configuration, which is ours as a whole, but removes only what is ours from a definition.
 func (o object) remove(ctx context.Context, existing *unstructured.Unstructured) (Outcome, error) {
-	without, err := o.of.removed(existing)
-	outcome := Deleted
-	switch {
-	case err != nil:
-		return "", err
-	case without == nil:
+	if o.Creates() {
 		// The preconditions ensure that only the object that was read is deleted.
-		err = o.client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		err := o.client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
 		}})
-	case without == existing:
-		outcome = Absent
-	default:
-		_, _, err = o.write(ctx, existing, without)
+		return Deleted, o.explain(o.kind.removes, err)
 	}
-	return outcome, o.explain(o.kind.removes, err)
+	without, err := unconverted(existing)
+	if err != nil || without == nil {
+		return Absent, err
+	}
+	_, _, err = o.write(ctx, existing, without)
+	return Deleted, o.explain(o.kind.removes, err)
 }
 
 // found returns the Found of an object.
 func (o object) found(existing *unstructured.Unstructured) Found {
-	f := Found{object: existing, of: o, validating: o.kind.validating}
+	f := Found{object: existing, of: o}
 	if existing == nil {
 		return f
 	}
@@ -259,8 +242,9 @@ func (o object) found(existing *unstructured.Unstructured) Found {
 		return f // the webhook, if any, is not ours yet
 	}
 	f.Version, f.Pins, f.Unneeded = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation]), readUnneeded(annotations[UnneededAnnotation])
-	f.Shadows, f.steps = readShadows(annotations[ShadowAnnotation]), readSteps(annotations[StepsAnnotation], f.Version)
-	for _, w := range o.of.ours(existing) {
+	f.Shadows = strings.FieldsFunc(annotations[ShadowAnnotation], func(r rune) bool { return r == ',' })
+	f.steps = readSteps(annotations[StepsAnnotation], f.Version)
+	for _, w := range o.ours(existing) {
 		if o.Creates() {
 			f.paths = append(f.paths, w.path())
 		}
@@ -288,51 +272,14 @@ func (o object) owned(existing *unstructured.Unstructured) error {
 
 // explain names the object and, if rights are missing, the rule that grants them.
 func (o object) explain(verbs string, err error) error {
-	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok || err == nil {
-		return err
+	if err == nil {
+		return nil
 	}
 	needs := ""
 	if apierrors.IsForbidden(err) {
 		needs = fmt.Sprintf(" (needs %s on %s.%s in a ClusterRole)", verbs, o.kind.Resource, o.kind.Group)
 	}
 	return fmt.Errorf("%s %q%s: %w", o.kind.Name, o.name, needs, err)
-}
-
-// webhook is a webhook in a configuration or a definition.
-type webhook map[string]any
-
-func (w webhook) name() string {
-	name, _ := w["name"].(string)
-	return name
-}
-
-func (w webhook) address() map[string]any {
-	address, _ := w["clientConfig"].(map[string]any)
-	return address
-}
-
-// call returns the address that the API server calls, and the caBundle.
-func (w webhook) call() (c admissionregistrationv1.WebhookClientConfig) {
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(w.address(), &c) // an API server has read it too
-	return c
-}
-
-func (w webhook) path() string {
-	_, path := TargetOf(w.call())
-	return path
-}
-
-func (w webhook) bundle() []byte { return w.call().CABundle }
-
-// trust sets the caBundle. An empty one is left out: then the API server uses the CAs of its machine.
-func (w webhook) trust(bundle []byte) {
-	switch address := w.address(); {
-	case address == nil:
-	case len(bundle) == 0:
-		delete(address, "caBundle")
-	default:
-		address["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
-	}
 }
 
 // Found is a configuration that was read. It does not change, and shares nothing that its holder could change with the
@@ -347,10 +294,9 @@ type Found struct {
 	Unneeded        map[string]time.Time // the values of UnneededAnnotation
 	Shadows         []string             // the steps in ShadowAnnotation
 
-	validating bool
-	paths      []string            // of the fingerprint's entries
-	steps      map[string][]string // keys of the steps by path; nil if an earlier build has written it
-	managers   []metav1.ManagedFieldsEntry
+	paths    []string            // of the fingerprint's entries
+	steps    map[string][]string // keys of the steps by path; nil if an earlier build has written it
+	managers []metav1.ManagedFieldsEntry
 
 	object *unstructured.Unstructured
 	of     object
@@ -359,7 +305,7 @@ type Found struct {
 // Missing returns the names of the entries of d, of this configuration's kind, that it does not hold. A definition that
 // does not exist lacks none.
 func (f Found) Missing(d Desired) (missing []string) {
-	ours := f.of.of.ours(f.object)
+	ours := f.of.ours(f.object)
 	for _, e := range d.Entries {
 		held := func(w webhook) bool { return e.Converts != "" || w.name() == d.Options.WebhookName(e.Name) }
 		if f.of.holds(e) && (f.Exists || f.of.Creates()) && !slices.ContainsFunc(ours, held) {
@@ -442,21 +388,4 @@ func Pinned(all []Found) func(*x509.Certificate) bool {
 		return nil
 	}
 	return func(certificate *x509.Certificate) bool { return hashes[HashOf(certificate)] }
-}
-
-// Remove deletes the configurations. One that holds none of the entries is skipped if deleting it is forbidden.
-func Remove(ctx context.Context, configurations []Configuration, entries []Entry, log logr.Logger) error {
-	for _, c := range configurations {
-		outcome, err := c.Delete(ctx)
-		if apierrors.IsForbidden(err) && !c.Holds(entries) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if outcome != Absent {
-			log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
-		}
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -84,24 +83,20 @@ func apart(a, b Step) string {
 		return "Isolated, or wildcards in its Rules"
 	}
 	var differ []string
-	ka, kb := a.groupKey(), b.groupKey()
-	for _, setting := range []struct {
-		name string
-		same bool
-	}{
-		{"the resources in Rules", slices.Equal(ka.Resources, kb.Resources)},
-		{"Namespaces", slices.Equal(ka.Namespaces, kb.Namespaces)},
-		{"Objects", slices.Equal(ka.Objects, kb.Objects)},
-		{"Conditions", slices.Equal(ka.Conditions, kb.Conditions)},
-		{"MatchPolicy", ka.MatchPolicy == kb.MatchPolicy},
-		{"SideEffects", ka.SideEffects == kb.SideEffects},
-		{"Reinvoke", ka.Reinvoke == kb.Reinvoke},
-		{"AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical},
-	} {
-		if !setting.same {
-			differ = append(differ, setting.name)
+	compare := func(setting string, same bool) {
+		if !same {
+			differ = append(differ, setting)
 		}
 	}
+	ka, kb := a.groupKey(), b.groupKey()
+	compare("the resources in Rules", slices.Equal(ka.Resources, kb.Resources))
+	compare("Namespaces", slices.Equal(ka.Namespaces, kb.Namespaces))
+	compare("Objects", slices.Equal(ka.Objects, kb.Objects))
+	compare("Conditions", slices.Equal(ka.Conditions, kb.Conditions))
+	compare("MatchPolicy", ka.MatchPolicy == kb.MatchPolicy)
+	compare("SideEffects", ka.SideEffects == kb.SideEffects)
+	compare("Reinvoke", ka.Reinvoke == kb.Reinvoke)
+	compare("AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical)
 	switch {
 	case len(differ) > 0:
 	case a.ignores() != b.ignores():
@@ -110,17 +105,6 @@ func apart(a, b Step) string {
 		differ = []string{"Timeout: together they need more than 30 s"}
 	}
 	return strings.Join(differ, ", ")
-}
-
-// BlocksNewPods reports whether a step denies new pods with these labels in a namespace while its program is down.
-// It returns false for a step with conditions, because only the API server can evaluate them, and for one with
-// AllowClusterCritical, because its user has accepted that.
-func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) bool {
-	if s.AllowClusterCritical || len(s.Conditions) > 0 || s.ignores() || !mayYieldPods(s.Rules, admissionregistrationv1.Create) {
-		return false
-	}
-	w := o.Alone(s)
-	return Selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && Selects(w.ObjectSelector, set)
 }
 
 // Selects reports whether a selector of a webhook selects labels. The API server defaults a missing one to the empty

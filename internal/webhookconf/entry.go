@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,18 +125,6 @@ func VersionStep(version, crd string) Step { return Step{Name: version + "." + c
 // VersionOf returns the version that the step with this key stands for.
 func VersionOf(key, crd string) string { return strings.TrimSuffix(key, "."+crd) }
 
-// SplitConversions separates the entries that are webhooks of admission from those that convert objects.
-func SplitConversions(entries []Entry) (admission, conversions []Entry) {
-	for _, e := range entries {
-		if e.Converts == "" {
-			admission = append(admission, e)
-		} else {
-			conversions = append(conversions, e)
-		}
-	}
-	return admission, conversions
-}
-
 // StepNames returns the names of the steps that the entry calls.
 func (e Entry) StepNames() []string {
 	return list.Of(e.Steps, func(s Step) string { return s.Name })
@@ -172,12 +159,7 @@ type groupKey struct {
 	MatchPolicy          string                                   `json:"matchPolicy,omitempty"`
 	SideEffects          string                                   `json:"sideEffects,omitempty"`
 	Reinvoke             string                                   `json:"reinvoke,omitempty"`
-	Apart                string                                   `json:"apart,omitempty"` // see split and inTime
-}
-
-func (k groupKey) apart(why string) groupKey {
-	k.Apart = why
-	return k
+	Apart                string                                   `json:"apart,omitempty"` // see Group
 }
 
 func (s Step) groupKey() groupKey {
@@ -226,63 +208,51 @@ func (k groupKey) entryName() string {
 //
 // So steps share an entry if they are for the same resource and kind, and agree in both selectors, the matchConditions
 // and the policies. Their rules can differ, because a list of rules is exactly their union, and the handler checks each
-// step's own rules again.
+// step's own rules again. But a step that ignores failures shares an entry with failurePolicy Fail only if its rules
+// equal those of each step that fails: otherwise it would widen the set of requests that fail.
 //
 // The entries are in the order of their first steps. Names and paths derive from the settings that the steps of an
 // entry have in common. They stay the same when another step is added or removed.
 func Group(steps []Step) []Entry {
-	type group struct {
-		key     groupKey
-		members []int
+	failing := map[string][]Step{} // by group key
+	for _, s := range steps {
+		if s.groupable() && !s.ignores() {
+			key := s.groupKey().String()
+			failing[key] = append(failing[key], s)
+		}
 	}
-	var groups []*group
-	byKey, entries := map[string]*group{}, map[int]Entry{} // the entries by their first step
-	for i, s := range steps {
+	type call struct {
+		name  string
+		steps []Step
+		key   groupKey
+		part  int // of those with one group key, where a single call would not have the time
+	}
+	var calls []*call
+	last := map[string]*call{} // by group key
+	for _, s := range steps {
 		if !s.groupable() {
-			entries[i] = merge(s.Name, []Step{s})
+			calls = append(calls, &call{name: s.Name, steps: []Step{s}})
 			continue
 		}
 		key := s.groupKey()
-		g := byKey[key.String()]
-		if g == nil {
-			g = &group{key: key}
-			byKey[key.String()], groups = g, append(groups, g)
+		differs := func(other Step) bool { return !sameRules(other.Rules, s.Rules) }
+		if s.ignores() && slices.ContainsFunc(failing[key.String()], differs) {
+			key.Apart = string(admissionregistrationv1.Ignore)
 		}
-		g.members = append(g.members, i)
-	}
-	for _, g := range groups {
-		together, apart := split(steps, g.members)
-		for _, key := range []groupKey{g.key, g.key.apart(string(admissionregistrationv1.Ignore))} {
-			for i, members := range inTime(steps, together) {
-				if i > 0 {
-					key = key.apart(key.Apart + strconv.Itoa(i+1))
-				}
-				entries[members[0]] = merge(key.entryName(), at(steps, members))
+		group := key.String()
+		c := last[group]
+		if c == nil || timeoutOf(append(c.steps, s)) > maxTimeout {
+			part := 1
+			if c != nil {
+				part = c.part + 1
+				key.Apart = c.key.Apart + strconv.Itoa(part)
 			}
-			together = apart
+			c = &call{name: key.entryName(), key: key, part: part}
+			calls, last[group] = append(calls, c), c
 		}
+		c.steps = append(c.steps, s)
 	}
-	return list.Of(slices.Sorted(maps.Keys(entries)), func(i int) Entry { return entries[i] })
-}
-
-// at returns the steps at these indices.
-func at(steps []Step, indices []int) []Step {
-	return list.Of(indices, func(i int) Step { return steps[i] })
-}
-
-// split keeps steps that ignore failures from widening the set of requests that fail. In an entry with failurePolicy
-// Fail, they stay only if their rules equal those of each step that fails.
-func split(steps []Step, members []int) (together, apart []int) {
-	failing := slices.DeleteFunc(at(steps, members), Step.ignores)
-	for _, i := range members {
-		differs := func(s Step) bool { return !sameRules(s.Rules, steps[i].Rules) }
-		if steps[i].ignores() && slices.ContainsFunc(failing, differs) {
-			apart = append(apart, i)
-		} else {
-			together = append(together, i)
-		}
-	}
-	return together, apart
+	return list.Of(calls, func(c *call) Entry { return merge(c.name, c.steps) })
 }
 
 const (
@@ -309,19 +279,6 @@ func timeoutOf(steps []Step) (sum time.Duration) {
 		}
 	}
 	return sum + share
-}
-
-// inTime splits the members, in their order, where a call would not have the time for one more.
-func inTime(steps []Step, members []int) (parts [][]int) {
-	for _, i := range members {
-		last := len(parts) - 1
-		if last < 0 || timeoutOf(at(steps, append(parts[last], i))) > maxTimeout {
-			parts = append(parts, []int{i})
-			continue
-		}
-		parts[last] = append(parts[last], i)
-	}
-	return parts
 }
 
 // merge returns the entry of steps that share a group key, or of a single step. Each setting is that of the first step,

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -56,7 +57,7 @@ var _ = Describe("The fields of the API's webhooks", func() {
 
 	It("are all kept when a validating webhook is read as a mutating one, which has one more", func() {
 		v := validatingOf(serviceOptions(), full(validating))[0]
-		w := webhookconf.AsMutating(v)
+		w := typedconf.AsMutating(v)
 		Expect(w.ReinvocationPolicy).To(BeNil())
 		w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
 		expectAllSet(w)

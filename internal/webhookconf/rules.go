@@ -4,12 +4,13 @@ package webhookconf
 // objects.
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -53,22 +54,16 @@ func union(rules []admissionregistrationv1.RuleWithOperations) []admissionregist
 			merged[key] = &r
 		}
 	}
-	result := make([]admissionregistrationv1.RuleWithOperations, 0, len(merged))
-	for _, m := range merged {
+	return list.Of(slices.Sorted(maps.Keys(merged)), func(key string) admissionregistrationv1.RuleWithOperations {
+		m := merged[key]
 		m.Operations = sortedOperations(m.Operations)
-		result = append(result, *m)
-	}
-	slices.SortFunc(result, func(a, b admissionregistrationv1.RuleWithOperations) int {
-		return cmp.Compare(ruleKey(a), ruleKey(b))
+		return *m
 	})
-	return result
 }
 
 // sameRules reports whether both have the same union.
 func sameRules(a, b []admissionregistrationv1.RuleWithOperations) bool {
-	return slices.EqualFunc(union(a), union(b), func(a, b admissionregistrationv1.RuleWithOperations) bool {
-		return ruleKey(a) == ruleKey(b) && slices.Equal(a.Operations, b.Operations)
-	})
+	return equality.Semantic.DeepEqual(union(a), union(b))
 }
 
 // ruleKey returns all fields of a rule except its operations.
@@ -91,17 +86,18 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	if slices.Contains(operations, admissionregistrationv1.OperationAll) {
 		return []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
 	}
-	slices.SortFunc(operations, func(a, b admissionregistrationv1.OperationType) int {
-		return cmp.Compare(slices.Index(operationOrder, a), slices.Index(operationOrder, b))
-	})
-	return slices.Compact(operations)
+	return slices.DeleteFunc(slices.Clone(operationOrder), func(o admissionregistrationv1.OperationType) bool { return !slices.Contains(operations, o) })
 }
 
-// mayYieldPods reports whether the rules can match an operation on pods themselves, not only on their subresources.
-func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType) bool {
-	pods := admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}}
-	return resources.Overlap([]admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{operation}, Rule: pods}},
-		slices.DeleteFunc(slices.Clone(rules), func(r admissionregistrationv1.RuleWithOperations) bool { return !resources.Names(r.APIVersions, "v1") }))
+// mayYieldPods reports whether the rules can match pods themselves, not only their subresources.
+func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
+	pods := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}},
+	}
+	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return resources.Names(r.APIVersions, "v1") && resources.Overlap([]admissionregistrationv1.RuleWithOperations{r}, []admissionregistrationv1.RuleWithOperations{pods})
+	})
 }
 
 // mayConnect reports whether the rules can match the options of a CONNECT. These have no labels, and an object without
@@ -209,7 +205,7 @@ func namesIn(s *metav1.LabelSelector) (names []string) {
 func (o Options) objects(e Entry) *metav1.LabelSelector {
 	s := orEmpty(e.Objects)
 	ownSelected := o.Target.Service != "" && o.Namespace == o.Target.Namespace && isEmpty(e.Namespaces)
-	if ownSelected && mayYieldPods(e.Rules, admissionregistrationv1.OperationAll) && !mayConnect(e.Rules) {
+	if ownSelected && mayYieldPods(e.Rules) && !mayConnect(e.Rules) {
 		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
 			Key: FingerprintLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Fingerprint},
 		})

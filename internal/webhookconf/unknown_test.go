@@ -99,7 +99,7 @@ var _ = Describe("A field that our Go types do not know", func() {
 		_, v := both(c, urlOptions())
 		registers(ctx, v, d, pem(0))
 		resource := mutatingResource
-		resource.Resource = v.Resource()
+		resource.Resource = webhookconf.Validating.Resource
 		read := func() *unstructured.Unstructured {
 			GinkgoHelper()
 			found, err := c.Resource(resource).Get(ctx, v.Name(), metav1.GetOptions{})

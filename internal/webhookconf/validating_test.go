@@ -52,7 +52,7 @@ var _ = Describe("The validating kind", func() {
 		Expect(m.String()).To(Equal("MutatingWebhookConfiguration eirini-x-mutating-hook"))
 		Expect(v.String()).To(Equal("ValidatingWebhookConfiguration eirini-x-validating-hook"))
 		Expect([]string{m.Name(), v.Name()}).To(Equal([]string{configurationName, name}))
-		Expect([]string{m.Resource(), v.Resource()}).To(Equal([]string{resourceName, resource}))
+		Expect([]string{webhookconf.Mutating.Resource, webhookconf.Validating.Resource}).To(Equal([]string{resourceName, resource}))
 		Expect(m.Object()).To(Equal(untyped(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configurationName}})))
 		Expect(v.Object()).To(Equal(untyped(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}})))
 		Expect(v.Object()).NotTo(BeIdenticalTo(v.Object()))

@@ -27,7 +27,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 )
 
@@ -56,46 +55,6 @@ func (o Options) WebhookName(entry string) string {
 	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
 }
 
-// Alone returns the webhook that a step would have alone.
-func (o Options) Alone(s Step) admissionregistrationv1.MutatingWebhook {
-	return o.Webhook(Group([]Step{s})[0])
-}
-
-// Typed returns the configuration of a kind with the webhooks of its entries, in the kind's Go type, C. It is nil without
-// entries of the kind.
-func Typed[C any](o Options, k Kind, entries []Entry) *C {
-	webhooks := o.webhooks(k, entries)
-	if len(webhooks) == 0 {
-		return nil
-	}
-	return new(as[C](admissionregistrationv1.MutatingWebhookConfiguration{
-		TypeMeta:   metav1.TypeMeta{APIVersion: k.version().String(), Kind: k.Name},
-		ObjectMeta: metav1.ObjectMeta{Name: k.ConfigurationName(o.Fingerprint)}, Webhooks: webhooks,
-	}))
-}
-
-func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	webhooks := []admissionregistrationv1.MutatingWebhook{} // a digest distinguishes an empty list from none
-	for _, e := range entries {
-		if k.Holds(e) {
-			webhooks = append(webhooks, o.Webhook(e))
-		}
-	}
-	return webhooks
-}
-
-// AsMutating returns a validating webhook as a mutating one, which has all of its fields and a reinvocationPolicy.
-func AsMutating(v admissionregistrationv1.ValidatingWebhook) admissionregistrationv1.MutatingWebhook {
-	return as[admissionregistrationv1.MutatingWebhook](v)
-}
-
-// as returns a webhook or a configuration of one kind as that of the other. Their JSON has the same members.
-func as[To, From any](from From) (to To) {
-	tree, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&from) // cannot fail for a type of the API
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &to)
-	return to
-}
-
 // Webhook returns the webhook of an entry. That of a validating entry has the form of a mutating one, without a
 // reinvocationPolicy. It shares no memory with e.
 func (o Options) Webhook(e Entry) admissionregistrationv1.MutatingWebhook {
@@ -110,7 +69,7 @@ func (o Options) Webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
-		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.AllowClusterCritical),
+		MatchConditions:         conditionsFor(e.Settings),
 	}
 	if !e.Validating {
 		w.ReinvocationPolicy = new(e.Reinvoke)

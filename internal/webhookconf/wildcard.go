@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
@@ -25,13 +24,8 @@ import (
 // A rule matches the resources that it names: the rule "leases" matches Leases, and "*" of a group that is not
 // Kubernetes' own matches all of that group.
 
-const (
-	// wildcardCondition is the name of our matchCondition.
-	wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
-
-	// everyResource matches any resource in a rule.
-	everyResource = "*"
-)
+// wildcardCondition is the name of our matchCondition.
+const wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
 
 // spared lists the namespaced resources that no wildcard matches. An empty resources means all of the group.
 var spared = []struct {
@@ -72,13 +66,10 @@ func rulesFor(e Entry) []admissionregistrationv1.RuleWithOperations {
 	return bounded
 }
 
-// conditionsFor returns the matchConditions of a webhook: those of the entry, followed by ours.
-func conditionsFor(rules []admissionregistrationv1.RuleWithOperations, conditions []admissionregistrationv1.MatchCondition, critical bool) []admissionregistrationv1.MatchCondition {
-	conditions = slices.Clone(conditions)
-	if critical {
-		return conditions
-	}
-	if expression := sparing(rules); expression != "" {
+// conditionsFor returns the matchConditions of a webhook: those of the settings, followed by ours.
+func conditionsFor(s Settings) []admissionregistrationv1.MatchCondition {
+	conditions := slices.Clone(s.Conditions)
+	if expression := sparing(s.Rules); expression != "" && !s.AllowClusterCritical {
 		conditions = append(conditions, admissionregistrationv1.MatchCondition{Name: wildcardCondition, Expression: expression})
 	}
 	return conditions
@@ -129,19 +120,11 @@ func unbounded(r admissionregistrationv1.RuleWithOperations) bool {
 // cutResources separates wildcards from names. "pods/*" is a name.
 func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []string) {
 	for _, resource := range r.Resources {
-		if name, _, _ := strings.Cut(resource, "/"); name == everyResource {
+		if name, _, _ := strings.Cut(resource, "/"); name == "*" {
 			wild = append(wild, resource)
 		} else {
 			named = append(named, resource)
 		}
 	}
 	return wild, named
-}
-
-// wildcards rejects rules that the limit of wildcards would leave empty.
-func (c *checker) wildcards(r admissionregistrationv1.RuleWithOperations, path *field.Path) {
-	if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope {
-		c.report("name the resources in Settings.Rules, or set Settings.AllowClusterCritical to accept the risk",
-			field.Forbidden(path.Child("scope"), "a cluster needs its cluster-scoped objects to start and to recover, and a wildcard would match them all"))
-	}
 }

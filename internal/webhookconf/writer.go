@@ -5,6 +5,9 @@ package webhookconf
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -109,7 +112,7 @@ func (o object) write(ctx context.Context, existing, desired *unstructured.Unstr
 
 // idle reports whether the object holds no webhook of ours, and is to hold none.
 func (o object) idle(existing *unstructured.Unstructured, d *Desired) bool {
-	return len(o.of.ours(existing)) == 0 && (d == nil || !o.Holds(d.Entries) || existing == nil && !o.Creates())
+	return len(o.ours(existing)) == 0 && (d == nil || !o.Holds(d.Entries) || existing == nil && !o.Creates())
 }
 
 // desired returns the object with the change applied. It returns nil if none exists and none is needed.
@@ -119,7 +122,7 @@ func (o object) desired(existing *unstructured.Unstructured, change Change) *uns
 	}
 	desired := o.replaced(existing, change.Entries)
 	if change.Bundle != nil {
-		for _, w := range o.of.ours(desired) {
+		for _, w := range o.ours(desired) {
 			w.trust(change.Bundle)
 		}
 		annotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
@@ -144,7 +147,11 @@ func (o object) replaced(existing *unstructured.Unstructured, d *Desired) *unstr
 		replaced = existing.DeepCopy()
 	}
 	if d != nil && (o.Creates() || o.Holds(d.Entries)) {
-		o.of.register(replaced, *d)
+		if o.Creates() {
+			o.register(replaced, *d)
+		} else {
+			o.convert(replaced, *d)
+		}
 		annotate(replaced, OwnerAnnotation, o.owner)
 		annotate(replaced, VersionAnnotation, d.Version)
 	}
@@ -206,20 +213,10 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 	return bundle, unneeded
 }
 
-// readShadows returns the names in the annotation.
-func readShadows(annotation string) []string {
-	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
-}
-
 // stepsInForce is the value of StepsAnnotation.
 type stepsInForce struct {
 	Version string              `json:"version"`
 	Steps   map[string][]string `json:"steps"`
-}
-
-func stepsText(version string, steps map[string][]string) string {
-	text, _ := json.Marshal(stepsInForce{version, steps}) // strings, sorted
-	return string(text)
 }
 
 // readSteps returns the steps in the annotation, or nil if another build of the library has written the version.
@@ -270,4 +267,26 @@ func ExplainSize(err error, bundle []byte, entries int) error {
 	}
 	return fmt.Errorf("a caBundle of %d CAs (%d KB) in each of up to %d webhooks is too large to be stored; give the certificate source a ca.crt that holds only the CA that issues the certificates: %w",
 		len(ca.SplitBundle(bundle)), len(bundle)/1024, entries, err)
+}
+
+// HashOf returns the SHA-256 of a certificate (DER), in lower-case hexadecimal digits.
+func HashOf(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// HashesOf returns the hash of each certificate in a bundle (PEM) once, in order. Unreadable parts are skipped.
+func HashesOf(bundle []byte) (hashes []string) {
+	for _, certificate := range ca.SplitBundle(bundle) {
+		if hash := HashOf(certificate); !slices.Contains(hashes, hash) {
+			hashes = append(hashes, hash)
+		}
+	}
+	return hashes
+}
+
+// isHash reports whether the text has the form of a hash from HashOf.
+func isHash(text string) bool {
+	sum, err := hex.DecodeString(text)
+	return err == nil && len(sum) == sha256.Size && text == strings.ToLower(text)
 }

@@ -1,6 +1,6 @@
-// Package resources knows the kinds that a cluster serves, without a cluster: those of a scheme, and those that its
-// caller adds.
-package resources
+// Package mapper knows the kinds that a cluster serves, without a cluster: those of a scheme, and those that its caller
+// adds.
+package mapper
 
 import (
 	"reflect"
@@ -11,14 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-// Resource is a kind in the form that a cluster serves it.
-type Resource struct {
-	Kind          schema.GroupVersionKind
-	Resource      string // the plural; empty for the kind's regular plural in lower case
-	ClusterScoped bool
-}
+	"code.cloudfoundry.org/eirinix/internal/resources"
+)
 
 // clusterScoped lists the built-in kinds without a namespace, by group. They do not change from version to version.
 var clusterScoped = map[string][]string{
@@ -45,11 +40,11 @@ var clusterScoped = map[string][]string{
 
 var endsInVowelAndY = regexp.MustCompile("[aeiou]y$")
 
-// NewMapper returns a mapper for the objects of the scheme, by their regular plurals, which all built-in kinds have,
+// New returns a mapper for the objects of the scheme, by their regular plurals, which all built-in kinds have,
 // and for the given resources.
-func NewMapper(scheme *runtime.Scheme, resources []Resource) meta.RESTMapper {
+func New(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
 	versions := scheme.PrioritizedVersionsAllGroups()
-	for _, r := range resources {
+	for _, r := range given {
 		if gv := r.Kind.GroupVersion(); !slices.Contains(versions, gv) {
 			versions = append(versions, gv)
 		}
@@ -69,14 +64,14 @@ func NewMapper(scheme *runtime.Scheme, resources []Resource) meta.RESTMapper {
 		}
 		mapper.AddSpecific(kind, regular, singular, scope)
 	}
-	given := map[schema.GroupVersionKind]bool{}
-	for _, r := range resources {
-		given[r.Kind] = true
+	added := map[schema.GroupVersionKind]bool{}
+	for _, r := range given {
+		added[r.Kind] = true
 		add(r.Kind, r.Resource, r.ClusterScoped)
 	}
 	object := reflect.TypeFor[metav1.Object]()
 	for kind, t := range scheme.AllKnownTypes() {
-		if !given[kind] && kind.Version != runtime.APIVersionInternal && reflect.PointerTo(t).Implements(object) {
+		if !added[kind] && kind.Version != runtime.APIVersionInternal && reflect.PointerTo(t).Implements(object) {
 			add(kind, "", slices.Contains(clusterScoped[kind.Group], kind.Kind))
 		}
 	}

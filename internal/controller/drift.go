@@ -1,4 +1,4 @@
-package webhookconf
+package controller
 
 // This file delays repairs that other clients keep reverting. A single edit, or a few, are repaired at once because
 // they are accidents. An operator can reconfigure a tool that keeps applying its own copy, but cannot reconfigure this
@@ -18,8 +18,8 @@ const (
 	firstRepair = 50 * time.Millisecond
 )
 
-// Drift counts how often objects had to be repaired. It is for one goroutine at a time.
-type Drift struct {
+// drift counts how often objects had to be repaired. It belongs to the pass.
+type drift struct {
 	failures workqueue.TypedRateLimiter[string]
 	all      map[string]*repair
 	want     string
@@ -29,22 +29,22 @@ type Drift struct {
 // Both are zero while it is in order. inOrder is when its current or last period in order began.
 type repair struct{ since, due, inOrder time.Time }
 
-// NewDrift returns a Drift. most bounds the delay of a repair.
-func NewDrift(most time.Duration) *Drift {
-	return &Drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
+// newDrift returns a drift. most bounds the delay of a repair.
+func newDrift(most time.Duration) *drift {
+	return &drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// Of starts over when the desired state changes, because no other client has caused the difference then.
-func (d *Drift) Of(want string) *Drift {
+// of starts over when the desired state changes, because no other client has caused the difference then.
+func (d *drift) of(want string) *drift {
 	if d.want != want {
 		d.want, d.all = want, map[string]*repair{}
 	}
 	return d
 }
 
-// Look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
+// look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
 // object that was never in order is repaired at once.
-func (d *Drift) Look(object string, ok bool, now time.Time) (due time.Time, times int) {
+func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, times int) {
 	state := d.all[object]
 	if state == nil {
 		state = &repair{}
