@@ -172,7 +172,7 @@ func (o *object) flush() error {
 	if err != nil {
 		return err
 	}
-	p, err := patch.Compare(raw, o.before, o.current)
+	p, err := patch.Compare(raw, o.memory.index, o.before, o.current)
 	if err != nil {
 		return fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
 	}

@@ -33,7 +33,7 @@ import (
 // An object takes no more memory than Bound allows for its text. ErrTooLarge is the only error that does not come from
 // sigs.k8s.io/json.
 func Into(raw []byte, obj any) error {
-	_, err := Within(raw, obj, nil)
+	_, err := Whole(raw, obj)
 	return err
 }
 
@@ -85,6 +85,7 @@ const (
 // index where that text ends. They return -1 to give up, and also if i is -1.
 type decoder struct {
 	raw     []byte
+	doc     *jsontext.Index // records the lists and objects; nil if nothing needs it
 	open    int             // number of lists and objects around i
 	deepest int             // bound on open
 	kept    strings.Builder // buffer of the object's latest strings

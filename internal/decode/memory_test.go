@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -22,7 +23,7 @@ func taken(raw string, obj any, take func(int64) error) (made, allocated int64, 
 	text := []byte(raw)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	made, err = Within(text, obj, take)
+	made, err = Within(text, obj, new(jsontext.Index), take)
 	runtime.ReadMemStats(&after)
 	return made, int64(after.TotalAlloc - before.TotalAlloc), err
 }

@@ -54,18 +54,25 @@ func (d *decoder) at(i int) byte {
 
 // first goes from an opening bracket to the first item, or past the closing bracket if there is no item.
 func (d *decoder) first(i int, opening byte) (next int, more bool) {
-	if i, more = jsontext.First(d.raw, i, opening); more {
-		if d.open++; d.open > d.deepest {
-			return -1, false
-		}
+	next, more = jsontext.First(d.raw, i, opening)
+	if !more {
+		return next, false
 	}
-	return i, more
+	if d.open++; d.open > d.deepest {
+		return -1, false
+	}
+	if d.doc != nil {
+		d.doc.Open(i)
+	}
+	return next, true
 }
 
 // next goes from the end of an item to the next one, or past the closing bracket.
 func (d *decoder) next(i int, closing byte) (next int, more bool) {
 	if i, more = jsontext.Next(d.raw, i, closing); !more {
-		d.open--
+		if d.open--; d.doc != nil {
+			d.doc.Close(i)
+		}
 	}
 	return i, more
 }

@@ -32,6 +32,7 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -61,12 +62,12 @@ var ErrDuplicate = errors.New("raw JSON holds a member twice")
 // Operation values are json.RawMessage: compact, HTML escaped and with sorted members (except where a type marshals
 // itself), as encoding/json writes a decoded tree.
 func Diff(raw []byte, before, after any) ([]jsonpatch.Operation, error) {
-	p, err := Compare(raw, before, after)
+	p, err := Compare(raw, jsontext.Index{}, before, after)
 	return p.Operations(), err
 }
 
-// Compare is Diff with the operations as a Patch.
-func Compare(raw []byte, before, after any) (Patch, error) {
+// Compare is Diff with the operations as a Patch. An Index of raw saves the time to make one; any other is not used.
+func Compare(raw []byte, doc jsontext.Index, before, after any) (Patch, error) {
 	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
 	if !a.IsValid() || !b.IsValid() {
 		return Patch{}, errors.New("before and after must not be nil")
@@ -81,7 +82,7 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		a, b = a.Elem(), b.Elem()
 	}
 	d := differs.Get().(*differ)
-	d.raw = raw
+	d.raw, d.doc = raw, doc
 	t := jsontype.Of(a.Type())
 	d.frames = append(d.frames, frame{typ: t, after: b, known: true})
 	err := d.value(t, a, b)
