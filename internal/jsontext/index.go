@@ -26,12 +26,13 @@ type Index struct {
 	open  int32 // number of the innermost span that has no end yet, counted from 1; 0 if there is none
 }
 
-const short = 128 // bytes
+const short = 64 // bytes
 
 // A span belongs to one object or list. Spans are in the order of the opening brackets.
 type span struct {
 	start int32
 	end   int32 // just behind the closing bracket; until that is known, the number of the open span around this one
+	next  int32 // the index of the first span that does not start inside this one
 }
 
 // A Node is the position and kind of a JSON value.
@@ -54,11 +55,11 @@ func Malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at)
 
 // Record starts an Index of raw. Open and Close then record objects and lists. Any can be left out with all below it: if
 // Parts needs them, it makes the pass.
-func Record(raw []byte) Index { return Index{raw: raw, spans: make([]span, 0, len(raw)/short)} }
+func Record(raw []byte) Index { return Index{raw: raw, spans: make([]span, 0, len(raw)/short/2)} }
 
 // Open records an opening bracket.
 func (doc *Index) Open(at int) {
-	doc.spans = append(doc.spans, span{int32(at), doc.open})
+	doc.spans = append(doc.spans, span{start: int32(at), end: doc.open})
 	doc.open = int32(len(doc.spans))
 }
 
@@ -66,7 +67,8 @@ func (doc *Index) Open(at int) {
 func (doc *Index) Close(end int) {
 	n := doc.open - 1
 	s := &doc.spans[n]
-	if doc.open, s.end = s.end, int32(end); s.end-s.start < short {
+	doc.open, s.end, s.next = s.end, int32(end), int32(len(doc.spans))
+	if s.end-s.start < short {
 		doc.spans = doc.spans[:n] // those inside are shorter, so none is left
 	}
 }
@@ -103,7 +105,7 @@ func NewIndex(raw []byte) (Index, Node, error) {
 		return doc, Node{}, Malformed(len(raw))
 	}
 	r := Reader{Text: raw}
-	root := doc.value(&r)
+	root, _ := doc.value(&r, 0)
 	if r.Peek(); r.At != len(raw) {
 		return doc, root, Malformed(int(max(root.Start, root.End)))
 	}
@@ -111,49 +113,50 @@ func NewIndex(raw []byte) (Index, Node, error) {
 }
 
 // Root returns the node of the whole document.
-func (doc *Index) Root() Node { return doc.value(&Reader{Text: doc.raw}) }
+func (doc *Index) Root() Node {
+	root, _ := doc.value(&Reader{Text: doc.raw}, 0)
+	return root
+}
 
-// value reads a value.
-func (doc *Index) value(r *Reader) Node {
+// value reads a value. span is the index of the first span that does not start in front of it. value also returns the
+// index of the first span behind it.
+func (doc *Index) value(r *Reader, span int) (Node, int) {
 	n := Node{Kind: r.Peek(), Start: int32(r.At)}
-	if end, known := doc.end(n); known {
-		r.At = int(end)
+	if span < len(doc.spans) && doc.spans[span].start == n.Start {
+		r.At, span = int(doc.spans[span].end), int(doc.spans[span].next)
 	} else {
 		r.Value()
 	}
 	n.End = int32(r.At)
-	return n
+	return n, span
 }
 
-// end returns where an object or list ends, if that was recorded.
-func (doc *Index) end(n Node) (end int32, known bool) {
-	if n.Kind != '{' && n.Kind != '[' {
-		return 0, false
-	}
-	i, known := slices.BinarySearchFunc(doc.spans, n.Start, func(s span, start int32) int { return int(s.start - start) })
-	if known {
-		end = doc.spans[i].end
-	}
-	return end, known
+// find returns the index of the first span that does not start in front of an index, and whether it starts there.
+func (doc *Index) find(at int32) (int, bool) {
+	return slices.BinarySearchFunc(doc.spans, at, func(s span, at int32) int { return int(s.start - at) })
 }
 
 // Parts appends the members of an object or the items of an array.
 func (doc *Index) Parts(n Node, out []Part) ([]Part, error) {
-	r, at := Reader{Text: doc.raw, At: int(n.Start)}, n.Start
-	more := r.Enter(n.Kind)
-	if _, known := doc.end(n); more && !known && n.End-n.Start >= short {
+	span, known := doc.find(n.Start)
+	if !known && n.End-n.Start >= short {
 		all, _, err := NewIndex(doc.raw)
 		if err != nil {
 			return nil, err
 		}
 		*doc = all
+		span, known = doc.find(n.Start)
 	}
-	for ; more; more = r.More(n.Kind) {
+	if known {
+		span++
+	}
+	r, at := Reader{Text: doc.raw, At: int(n.Start)}, n.Start
+	for more := r.Enter(n.Kind); more; more = r.More(n.Kind) {
 		var p Part
 		if n.Kind == '{' {
 			p.Name = r.Name()
 		}
-		p.Node = doc.value(&r)
+		p.Node, span = doc.value(&r, span)
 		out, at = append(out, p), max(at, p.End)
 	}
 	if r.Failed() {
