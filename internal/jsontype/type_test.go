@@ -38,9 +38,9 @@ type outer struct {
 	*other
 	Plain    string
 	Named    int               `json:"named"`
-	Odd      string            `json:"a\"b"` // no name that encoding/json takes
+	Odd      string            `json:"a\"b"` //nolint:staticcheck // no name that encoding/json takes
 	Left     string            `json:"-"`
-	Dash     string            `json:"-,"`
+	Dash     string            `json:"-,"` //nolint:staticcheck // its name is a dash
 	Hidden   bool              `json:"hidden"`
 	Empty    []string          `json:"empty,omitempty"`
 	Zero     time.Time         `json:"zero,omitzero"`
