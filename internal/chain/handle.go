@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -133,10 +134,11 @@ type Pods struct {
 
 // podRun is one run of an extension on a pod. It is nil for a run on another object.
 type podRun struct {
-	pods *Pods
-	key  *byte
-	raw  []byte
-	last bool // no step follows this one
+	pods  *Pods
+	key   *byte
+	raw   []byte
+	index jsontext.Index // of raw
+	last  bool           // no step follows this one
 
 	mu    sync.Mutex
 	over  bool
@@ -155,7 +157,7 @@ func (p *Pods) begin(r *run, i int, req *admission.Request) (*podRun, error) {
 		return nil, err
 	}
 	onPod := &podRun{
-		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, pod: pod.(*corev1.Pod),
+		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, index: r.object.memory.index, pod: pod.(*corev1.Pod),
 		last: i == len(r.steps)-1 && !r.reinvoke,
 	}
 	p.mu.Lock()
@@ -258,7 +260,7 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 		onPod.mu.Lock()
 	}
 	defer onPod.mu.Unlock()
-	made, err := patch.Compare(onPod.raw, onPod.pod, pod)
+	made, err := patch.Compare(onPod.raw, onPod.index, onPod.pod, pod)
 	if err != nil {
 		return unpatched("%w", err)
 	}

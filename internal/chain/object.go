@@ -16,6 +16,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/hang"
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -173,7 +174,7 @@ func (o *object) flush() error {
 	if err != nil {
 		return err
 	}
-	p, err := patch.Compare(raw, o.before, o.current)
+	p, err := patch.Compare(raw, o.memory.index, o.before, o.current)
 	if err != nil {
 		return fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
 	}
@@ -263,10 +264,13 @@ func newAccount(most int64) account {
 }
 
 // memory is the share of one object of a call in an account.
-type memory struct{ decoding, held hang.Memory }
+type memory struct {
+	decoding, held hang.Memory
+	index          jsontext.Index // of the text that was read last
+}
 
 func (a account) share(ctx context.Context) *memory {
-	return &memory{hang.Memory{Of: a.decoding, Context: ctx}, hang.Memory{Of: a.held, Context: ctx}}
+	return &memory{decoding: hang.Memory{Of: a.decoding, Context: ctx}, held: hang.Memory{Of: a.held, Context: ctx}}
 }
 
 // decode reads an object into a Go type. It first releases the memory of the object that was read before.
@@ -277,7 +281,7 @@ func (m *memory) decode(raw []byte, into runtime.Object) error {
 	}
 	m.held.Release()
 	defer m.decoding.Release()
-	made, err := decode.Within(raw, target, m.decoding.Take)
+	made, err := decode.Within(raw, target, &m.index, m.decoding.Take)
 	if err == nil && m.decoding.Held() > 0 {
 		err = m.held.Take(copies * made)
 	}

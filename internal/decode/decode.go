@@ -33,14 +33,14 @@ import (
 // An object takes no more memory than Bound allows for its text. ErrTooLarge is the only error that does not come from
 // sigs.k8s.io/json.
 func Into(raw []byte, obj any) error {
-	_, err := Within(raw, obj, nil)
+	_, err := Whole(raw, obj)
 	return err
 }
 
 // Whole is Into for callers that must not lose a member. all is true if the object knows every member of the text, at every
 // depth. It is false, too, if sigs.k8s.io/json had to decode the text.
 func Whole(raw []byte, obj any) (all bool, err error) {
-	d := decoder{raw: raw, most: Free, deepest: maxNesting}
+	d := newDecoder(raw, maxNesting)
 	if !d.fast(obj) && d.err == nil {
 		_, err = d.slow(obj)
 		return false, err
@@ -58,7 +58,8 @@ func (d *decoder) fast(obj any) bool {
 		return false
 	}
 	v = v.Elem()
-	if i := d.value(jsontype.Of(v.Type()), v, jsontext.SkipSpace(d.raw, 0)); i >= 0 && jsontext.SkipSpace(d.raw, i) == len(d.raw) {
+	d.value(jsontype.Of(v.Type()), v)
+	if d.Peek(); d.At == len(d.Text) {
 		return true
 	}
 	v.SetZero()
@@ -81,94 +82,88 @@ const (
 	maxSpare   = 1 << 20 // bytes of a list that is kept for reuse
 )
 
-// A decoder decodes one text into one object. Its methods read the text at i into a value that is zero, and return the
-// index where that text ends. They return -1 to give up, and also if i is -1.
+// A decoder decodes one text into one object. Its methods read what comes next into a value that is zero. They fail to
+// give up.
 type decoder struct {
-	raw     []byte
-	open    int             // number of lists and objects around i
+	jsontext.Reader
+	doc     *jsontext.Index // records the lists and objects; nil if nothing needs it
+	open    int             // number of lists and objects around what comes next
 	deepest int             // bound on open
 	kept    strings.Builder // buffer of the object's latest strings
 
 	made, most int64                  // bytes of memory that the object takes so far, and can take before ask is called
 	take       func(most int64) error // may be nil
 	strange    bool                   // the text has a member that a Go type does not know
-	counted    int                    // number of lists around i whose items were counted beforehand
+	counted    int                    // number of lists around what comes next whose items were counted beforehand
 	err        error                  // reason that no more memory can be taken
 }
 
+func newDecoder(raw []byte, deepest int) *decoder {
+	return &decoder{Reader: jsontext.Reader{Text: raw}, most: Free, deepest: deepest}
+}
+
 // value reads any JSON value into a value of a type.
-func (d *decoder) value(t *jsontype.Type, v reflect.Value, i int) int {
-	c := d.at(i)
+func (d *decoder) value(t *jsontype.Type, v reflect.Value) {
+	c := d.Peek()
 	if c == 'n' && t.Reads < jsontype.JSON {
-		return d.literal(i) // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
+		d.skip() // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
+		return
 	}
 	switch t.Reads {
 	case jsontype.String:
-		s, end := d.string(i)
-		v.SetString(s)
-		return end
+		v.SetString(d.string())
 	case jsontype.Bool:
 		if c != 't' && c != 'f' {
-			return -1
+			d.Fail()
 		}
 		v.SetBool(c == 't')
-		return d.literal(i)
+		d.skip()
 	case jsontype.Int, jsontype.Uint, jsontype.Float:
-		return d.number(t, v, i)
+		d.number(t, v)
 	case jsontype.JSON:
-		end := d.skip(i)
-		if end < 0 || !d.makes(unmarshalled(end-i)) || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(d.raw[i:end:end]) != nil {
-			return -1
+		text := d.skip()
+		if d.Failed() || !d.makes(unmarshalled(len(text))) || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(text) != nil {
+			d.Fail()
 		}
-		return end
 	case jsontype.Time:
 		// This does the same as the type's UnmarshalJSON, without a second decoder for the string.
-		s, end := d.string(i)
-		t, err := time.Parse(time.RFC3339, s)
+		t, err := time.Parse(time.RFC3339, d.string())
 		if err != nil {
-			return -1
+			d.Fail()
 		}
 		v.Addr().Interface().(*metav1.Time).Time = t.Local()
-		return end
 	case jsontype.Pointer:
-		if !d.makes(t.Size) {
-			return -1
+		if d.makes(t.Size) {
+			target := reflect.New(t.Go.Elem())
+			v.Set(target)
+			d.value(t.Elem, target.Elem())
 		}
-		target := reflect.New(t.Go.Elem())
-		v.Set(target)
-		return d.value(t.Elem, target.Elem(), i)
 	case jsontype.Interface:
-		a, end := d.any(i)
-		if end >= 0 {
+		if a := d.any(); !d.Failed() {
 			v.Set(reflect.ValueOf(a)) // null was handled above, so a is not nil
 		}
-		return end
 	case jsontype.Struct:
-		return d.members(t, v, i)
+		d.members(t, v)
 	case jsontype.Map:
-		return d.entries(t, v, i)
+		d.entries(t, v)
 	case jsontype.List:
-		return d.items(t, v, i)
+		d.items(t, v)
 	case jsontype.Bytes:
-		s, end := d.string(i)
+		s := d.string()
 		content, err := base64.StdEncoding.DecodeString(s)
 		if err != nil {
-			return -1
+			d.Fail()
 		}
 		v.SetBytes(content)
 		d.made += int64(len(s))
-		return end
+	default:
+		d.Fail()
 	}
-	return -1
 }
 
-func (d *decoder) number(t *jsontype.Type, v reflect.Value, i int) int {
-	end := d.literal(i)
-	if end < 0 {
-		return -1
-	}
+func (d *decoder) number(t *jsontype.Type, v reflect.Value) {
 	var err error
-	switch number := d.raw[i:end]; t.Reads {
+	switch number := d.skip(); t.Reads {
 	case jsontype.Int:
 		var n int64
 		n, err = strconv.ParseInt(string(number), 10, t.Go.Bits())
@@ -183,112 +178,99 @@ func (d *decoder) number(t *jsontype.Type, v reflect.Value, i int) int {
 		v.SetFloat(n)
 	}
 	if err != nil {
-		return -1
+		d.Fail()
 	}
-	return end
 }
 
 // members reads a struct.
-func (d *decoder) members(t *jsontype.Type, v reflect.Value, i int) int {
+func (d *decoder) members(t *jsontype.Type, v reflect.Value) {
 	var seen [jsontype.MaxFields / 64]uint64
-	i, more := d.first(i, '{')
-	for more {
-		var name []byte
-		name, i = d.member(i)
-		if f := t.Field(name); f == nil {
-			i, d.strange = d.skip(i), true
-		} else {
-			// A duplicate member would be merged into the first value. No caller relies on the rules for that, so
-			// sigs.k8s.io/json handles it.
-			word, bit := &seen[f.Number/64], uint64(1)<<(f.Number%64)
-			if *word&bit != 0 {
-				return -1
-			}
-			*word |= bit
-			d.made += f.Beside
-			at := v.Field(f.Index[0])
-			for _, x := range f.Index[1:] {
-				if at.Kind() == reflect.Pointer {
-					if at.IsNil() {
-						at.Set(reflect.New(at.Type().Elem()))
-					}
-					at = at.Elem()
-				}
-				at = at.Field(x)
-			}
-			i = d.value(f.Type, at, i)
+	for more := d.enter('{'); more; more = d.more('{') {
+		f := t.Field(d.Name())
+		if f == nil {
+			d.skip()
+			d.strange = true
+			continue
 		}
-		i, more = d.next(i, '}')
+		// A duplicate member would be merged into the first value. No caller relies on the rules for that, so
+		// sigs.k8s.io/json handles it.
+		word, bit := &seen[f.Number/64], uint64(1)<<(f.Number%64)
+		if *word&bit != 0 {
+			d.Fail()
+			return
+		}
+		*word |= bit
+		d.made += f.Beside
+		at := v.Field(f.Index[0])
+		for _, x := range f.Index[1:] {
+			if at.Kind() == reflect.Pointer {
+				if at.IsNil() {
+					at.Set(reflect.New(at.Type().Elem()))
+				}
+				at = at.Elem()
+			}
+			at = at.Field(x)
+		}
+		d.value(f.Type, at)
 	}
-	return i
 }
 
 // entries reads a map. If a name occurs twice, the last entry wins.
-func (d *decoder) entries(t *jsontype.Type, v reflect.Value, i int) int {
+func (d *decoder) entries(t *jsontype.Type, v reflect.Value) {
 	switch m := v.Addr().Interface().(type) {
 	case *map[string]string:
-		*m, i = d.stringMap(i)
-		return i
+		*m = d.stringMap()
+		return
 	case *map[string]any:
-		*m, i = d.anyMap(i)
-		return i
+		*m = d.anyMap()
+		return
 	}
 	m, key := reflect.MakeMap(t.Go), reflect.New(t.Go.Key()).Elem()
 	elem := reflect.New(t.Go.Elem()).Elem()
-	d.made += mapHead
-	i, more := d.first(i, '{')
-	for n := 0; more; n++ {
-		if !d.makes(entry(t.Size, n)) {
-			return -1
-		}
-		var name string
-		name, i = d.name(i)
+	v.Set(m)
+	d.eachEntry(t.Size, func(name string) {
 		key.SetString(name)
 		elem.SetZero()
-		i = d.value(t.Elem, elem, i)
+		d.value(t.Elem, elem)
 		m.SetMapIndex(key, elem)
-		i, more = d.next(i, '}')
-	}
-	v.Set(m)
-	return i
+	})
 }
 
-func (d *decoder) stringMap(i int) (map[string]string, int) {
-	m := map[string]string{}
+// eachEntry reads a map whose keys and values take size bytes each.
+func (d *decoder) eachEntry(size int64, read func(name string)) {
 	d.made += mapHead
-	i, more := d.first(i, '{')
-	for n := 0; more; n++ {
-		if !d.makes(entry(anyEntry, n)) { // a string is as large as an interface
-			return nil, -1
-		}
-		var name, s string
-		if name, i = d.name(i); d.at(i) == 'n' {
-			i = d.literal(i)
-		} else {
-			s, i = d.string(i)
-		}
-		m[name] = s
-		i, more = d.next(i, '}')
+	more := d.enter('{')
+	for n := 0; more && d.makes(entry(size, n)); n++ {
+		read(d.name())
+		more = d.more('{')
 	}
-	return m, i
+}
+
+func (d *decoder) stringMap() map[string]string {
+	m := map[string]string{}
+	d.eachEntry(anyEntry, func(name string) { // a string is as large as an interface
+		if m[name] = ""; !d.Null() {
+			m[name] = d.string()
+		}
+	})
+	return m
 }
 
 // items reads a list. The number of items is known only at the end, so they are first collected in a spare list that is
 // reused. For many items, the remaining ones are counted instead. Like any list that grows, the spare list moves its
 // items, so an item must not keep its own address.
-func (d *decoder) items(t *jsontype.Type, v reflect.Value, i int) int {
-	i, more := d.first(i, '[')
+func (d *decoder) items(t *jsontype.Type, v reflect.Value) {
+	more := d.enter('[')
 	if !more {
 		v.Set(reflect.MakeSlice(t.Go, 0, 0))
-		return i
+		return
 	}
 	list, ok := t.Spare.Get().(*reflect.Value)
 	if !ok {
 		fresh := reflect.New(t.Go).Elem()
 		list = &fresh
 	}
-	n := 0
-	for ; more; n++ {
+	for n := 0; more; n++ {
 		if n == list.Cap() {
 			if int64(n)*t.Size >= spareBytes && d.counted < maxCounted {
 				break
@@ -296,158 +278,211 @@ func (d *decoder) items(t *jsontype.Type, v reflect.Value, i int) int {
 			list.Grow(1) // Grow doubles the capacity
 		}
 		if !d.makes(t.Size) {
-			i = -1
 			break
 		}
 		list.SetLen(n + 1)
-		i = d.value(t.Elem, list.Index(n), i)
-		i, more = d.next(i, ']')
+		d.value(t.Elem, list.Index(n))
+		more = d.more('[')
 	}
-	if i >= 0 {
-		i = d.settle(t, v, list, i, more)
+	if !d.Failed() {
+		d.settle(t, v, list, more)
 	}
 	if int64(list.Cap())*t.Size <= maxSpare {
 		list.Clear()
 		list.SetLen(0)
 		t.Spare.Put(list)
 	}
-	return i
 }
 
 // settle allocates the list, copies the items that were read, and reads the items that follow. It counts those first,
 // to allocate once.
-func (d *decoder) settle(t *jsontype.Type, v reflect.Value, list *reflect.Value, i int, more bool) int {
-	n := list.Len()
-	all := n
+func (d *decoder) settle(t *jsontype.Type, v reflect.Value, list *reflect.Value, more bool) {
+	n, rest := list.Len(), 0
 	if more {
-		all += d.countItems(i)
+		rest = d.countItems()
 	}
-	if all < n || !d.makes(int64(all-n)*t.Size) {
-		return -1
+	if d.Failed() || !d.makes(int64(rest)*t.Size) {
+		return
 	}
-	v.Grow(all)
-	v.SetLen(all)
+	v.Grow(n + rest)
+	v.SetLen(n + rest)
 	reflect.Copy(v, *list)
 	d.counted++
 	for ; more; n++ {
-		i = d.value(t.Elem, v.Index(n), i)
-		i, more = d.next(i, ']')
+		d.value(t.Elem, v.Index(n))
+		more = d.more('[')
 	}
 	d.counted--
-	return i
 }
 
 // any reads a value for which no Go type is given. A number becomes an int64 if it is written as an integer and fits,
 // and a float64 otherwise.
-func (d *decoder) any(i int) (any, int) {
-	switch d.at(i) {
+func (d *decoder) any() any {
+	c := d.Peek()
+	switch c {
 	case '"':
 		d.made += anySize
-		return anyOf(d.string(i))
+		return d.string()
 	case '{':
-		return anyOf(d.anyMap(i))
+		return d.anyMap()
 	case '[':
-		return anyOf(d.anyList(i))
-	case 't', 'f':
-		return d.at(i) == 't', d.literal(i)
-	case 'n':
-		return nil, d.literal(i)
+		return d.anyList()
 	}
-	end := d.literal(i)
-	if end < 0 {
-		return nil, -1
+	text := d.skip()
+	switch c {
+	case 't', 'f':
+		return c == 't'
+	case 'n':
+		return nil
 	}
 	d.made += anySize / 2
-	if n, err := strconv.ParseInt(string(d.raw[i:end]), 10, 64); err == nil {
-		return n, end
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return n
 	}
-	n, err := strconv.ParseFloat(string(d.raw[i:end]), 64)
+	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil {
-		return nil, -1
+		d.Fail()
 	}
-	return n, end
+	return n
 }
 
-func anyOf[T any](a T, end int) (any, int) { return a, end }
-
-func (d *decoder) anyMap(i int) (map[string]any, int) {
+func (d *decoder) anyMap() map[string]any {
 	m := map[string]any{}
-	d.made += mapHead
-	i, more := d.first(i, '{')
-	for n := 0; more; n++ {
-		if !d.makes(entry(anyEntry, n)) {
-			return nil, -1
-		}
-		var name string
-		name, i = d.name(i)
-		m[name], i = d.any(i)
-		i, more = d.next(i, '}')
-	}
-	return m, i
+	d.eachEntry(anyEntry, func(name string) { m[name] = d.any() })
+	return m
 }
 
-func (d *decoder) anyList(i int) ([]any, int) {
+func (d *decoder) anyList() []any {
 	list, counted := []any{}, 0
 	d.made += mapHead
-	i, more := d.first(i, '[')
-	for more {
+	for more := d.enter('['); more; more = d.more('[') {
 		if n := len(list); n == cap(list) {
 			room := max(1, n)
 			if n*anySize >= spareBytes && d.counted < maxCounted {
-				room, counted = d.countItems(i), 1
+				room, counted = d.countItems(), 1
 				d.counted++
 			}
-			if room < 0 || !d.makes(anySize*int64(room)) {
-				return nil, -1
+			if d.Failed() || !d.makes(anySize*int64(room)) {
+				return nil
 			}
 			list = append(make([]any, 0, n+room), list...)
 		}
-		var a any
-		a, i = d.any(i)
-		list = append(list, a)
-		i, more = d.next(i, ']')
+		list = append(list, d.any())
 	}
 	d.counted -= counted
-	return list, i
+	return list
+}
+
+// string reads a string that comes next, without white space in front.
+func (d *decoder) string() string {
+	text, plain, end := jsontext.Text(d.Text, d.At)
+	left := (len(d.Text) - d.At) / 2
+	if d.At = end; !plain {
+		d.made += int64(len(text) | 7)
+		return jsontext.Unquote(text)
+	}
+	if len(text) > d.kept.Cap()-d.kept.Len() {
+		if len(text) > longString {
+			d.made += int64(len(text))
+			return string(text)
+		}
+		d.kept = strings.Builder{}
+		d.kept.Grow(max(len(text), min(keptTogether, left)))
+		d.made += int64(d.kept.Cap())
+	}
+	start := d.kept.Len()
+	d.kept.Write(text)
+	return d.kept.String()[start:]
+}
+
+// name is Name for names that are kept.
+func (d *decoder) name() string {
+	d.Peek()
+	name := d.string()
+	d.Colon()
+	return name
+}
+
+// enter is Enter within the bound on the nesting.
+func (d *decoder) enter(opening byte) bool {
+	at := d.At
+	if !d.Enter(opening) {
+		return false
+	}
+	if d.open++; d.open > d.deepest {
+		d.Fail()
+		return false
+	}
+	if d.doc != nil {
+		d.doc.Open(at)
+	}
+	return true
+}
+
+// more is More for what enter has entered.
+func (d *decoder) more(opening byte) bool {
+	if d.More(opening) {
+		return true
+	}
+	if d.open--; d.doc != nil {
+		d.doc.Close(d.At)
+	}
+	return false
+}
+
+// skip reads any value and returns its text.
+func (d *decoder) skip() []byte { return d.Skip(d.deepest - d.open) }
+
+// countItems returns the number of items from the next one to the end of the list.
+func (d *decoder) countItems() (n int) {
+	r := d.Reader
+	for more := true; more; more = r.More('[') {
+		r.Skip(d.deepest - d.open)
+		n++
+	}
+	if r.Failed() {
+		d.Fail()
+	}
+	return n
 }
 
 // Misfit returns an error for the first value in raw that does not fit its place in the type of obj, a pointer. The error
 // holds the value's path, such as spec.containers[0].image, and wraps that of sigs.k8s.io/json for the value alone. It is
 // nil if each value fits: Into then decodes raw, or fails for another reason. raw must be well-formed.
 func Misfit(raw []byte, obj any) error {
-	d := decoder{raw: raw, deepest: deepestOfAll}
-	d.misfit(jsontype.Of(reflect.TypeOf(obj).Elem()), jsontext.SkipSpace(raw, 0), "")
+	d := newDecoder(raw, deepestOfAll)
+	d.misfit(jsontype.Of(reflect.TypeOf(obj).Elem()), "")
 	return d.err
 }
 
-func (d *decoder) misfit(t *jsontype.Type, i int, path string) int {
-	opening := d.at(i)
+func (d *decoder) misfit(t *jsontype.Type, path string) {
+	opening := d.Peek()
 	switch {
-	case t == nil || i < 0:
-		return d.skip(i)
+	case t == nil || d.Failed():
+		d.skip()
+		return
 	case t.Reads == jsontype.Pointer && opening != 'n':
-		return d.misfit(t.Elem, i, path)
+		d.misfit(t.Elem, path)
+		return
 	case opening == '{' && (t.Reads == jsontype.Struct || t.Reads == jsontype.Map), opening == '[' && t.Reads == jsontype.List:
 	default:
-		end := d.skip(i)
-		if err := unmarshal(d.raw[i:max(i, end)], reflect.New(t.Go).Interface()); end >= 0 && err != nil {
+		if err := unmarshal(d.skip(), reflect.New(t.Go).Interface()); err != nil && !d.Failed() {
 			d.err = fmt.Errorf("%s cannot be read: %w", cmp.Or(strings.TrimPrefix(path, "."), "the object"), err)
 		}
-		return end
+		return
 	}
-	i, more := d.first(i, opening)
+	more := d.enter(opening)
 	for n := 0; more && d.err == nil; n++ {
 		of, place := t.Elem, "["+strconv.Itoa(n)+"]"
 		if opening == '{' {
-			name, value := d.member(i)
-			if i, place = value, "."+string(name); t.Reads == jsontype.Struct {
+			name := d.Name()
+			if place = "." + string(name); t.Reads == jsontype.Struct {
 				if f := t.Field(name); f != nil {
 					of = f.Type
 				}
 			}
 		}
-		i = d.misfit(of, i, path+place)
-		i, more = d.next(i, opening+2)
+		d.misfit(of, path+place)
+		more = d.more(opening)
 	}
-	return i
 }

@@ -11,6 +11,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 func TestDecode(t *testing.T) {
@@ -37,11 +39,42 @@ func disagreement(raw []byte, t reflect.Type) string {
 	case !reflect.DeepEqual(mine.Interface(), theirs.Interface()):
 		return fmt.Sprintf("%s from %s\n becomes %+v\nbut should %+v", t, clip(raw), mine.Elem().Interface(), theirs.Elem().Interface())
 	}
+	if d := misplaced(raw, t); d != "" {
+		return d
+	}
 	if strings.Contains(before+t.String(), "Unnamed") || strings.Contains(t.String(), "struct {") || !json.Valid(raw) {
 		return "" // sigs.k8s.io/json reads a field of an unnamed type in another way than a value of that type alone
 	}
 	if misfit := Misfit(raw, theirs.Interface()); (misfit != nil) != (want != nil) {
 		return fmt.Sprintf("%s from %s\n has the misfit %v\nbut fails with %v", t, clip(raw), misfit, want)
+	}
+	return ""
+}
+
+// misplaced compares the index that Within records with one that is made by itself.
+func misplaced(raw []byte, t reflect.Type) string {
+	var doc jsontext.Index
+	if _, err := Within(raw, reflect.New(t).Interface(), &doc, nil); err != nil || !doc.IsOf(raw) {
+		return ""
+	}
+	own, root, err := jsontext.NewIndex(raw)
+	if err != nil {
+		return err.Error()
+	}
+	nodes := []jsontext.Node{root}
+	for len(nodes) > 0 {
+		n := nodes[0]
+		if nodes = nodes[1:]; n.Kind != '{' && n.Kind != '[' {
+			continue
+		}
+		want, err := own.Parts(n, nil)
+		have, failed := doc.Parts(n, nil)
+		if err != nil || failed != nil || !reflect.DeepEqual(have, want) {
+			return fmt.Sprintf("%s from %s\n has the parts %v (%v)\nand not %v (%v)", t, clip(raw), have, failed, want, err)
+		}
+		for _, p := range want {
+			nodes = append(nodes, p.Node)
+		}
 	}
 	return ""
 }
@@ -57,6 +90,6 @@ func clip(raw []byte) string {
 func isFast(raw string, t reflect.Type) bool { return fast([]byte(raw), reflect.New(t).Interface()) }
 
 func fast(raw []byte, obj any) bool {
-	d := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
+	d := decoder{Reader: jsontext.Reader{Text: raw}, most: MaxMemory, deepest: maxNesting}
 	return d.fast(obj)
 }

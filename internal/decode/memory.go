@@ -32,25 +32,33 @@ var ErrTooLarge = errors.New("it takes too much memory")
 
 // Within is Into for callers that share memory. When the object takes more than Free bytes, Within calls take once with
 // the most bytes that the object can take. An error from take ends the decoding. made is the number of bytes that the
-// object has taken, even if it was decoded only in part.
-func Within(raw []byte, obj any, take func(most int64) error) (made int64, err error) {
-	d := decoder{raw: raw, most: Free, take: take, deepest: maxNesting}
+// object has taken, even if it was decoded only in part. doc becomes an Index of raw, or an empty one if sigs.k8s.io/json
+// had to decode it.
+func Within(raw []byte, obj any, doc *jsontext.Index, take func(most int64) error) (made int64, err error) {
+	*doc = jsontext.Record(raw)
+	d := newDecoder(raw, maxNesting)
+	d.doc, d.take = doc, take
 	if !d.fast(obj) && d.err == nil {
+		*doc = jsontext.Index{}
 		return d.slow(obj)
 	}
 	return d.made, d.err
 }
 
-// makes records that the object is about to take this many bytes. It returns false if that is too much.
+// makes records that the object is about to take this many bytes. It fails if that is too much.
 func (d *decoder) makes(bytes int64) bool {
 	d.made += bytes
-	return d.made <= d.most || d.ask()
+	if d.made <= d.most || d.ask() {
+		return true
+	}
+	d.Fail()
+	return false
 }
 
 func (d *decoder) ask() bool {
-	bound := Bound(len(d.raw))
+	bound := Bound(len(d.Text))
 	if d.err == nil && d.made > bound {
-		d.err = fmt.Errorf("%w: its JSON of %d bytes would become more than %d; send a smaller object, lists of empty or tiny items take most", ErrTooLarge, len(d.raw), bound)
+		d.err = fmt.Errorf("%w: its JSON of %d bytes would become more than %d; send a smaller object, lists of empty or tiny items take most", ErrTooLarge, len(d.Text), bound)
 	}
 	if d.err == nil && d.most < bound && d.take != nil {
 		d.err = d.take(bound)
@@ -63,26 +71,27 @@ func (d *decoder) ask() bool {
 // duplicate member counts twice. Malformed text takes none, because sigs.k8s.io/json checks the syntax first. What fast
 // has made is not kept.
 func (d *decoder) slow(obj any) (int64, error) {
-	counting := decoder{raw: d.raw, most: d.most, take: d.take, deepest: deepestOfAll}
+	counting := newDecoder(d.Text, deepestOfAll)
+	counting.most, counting.take = d.most, d.take
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
-		counting.count(jsontype.Of(v.Type().Elem()), jsontext.SkipSpace(d.raw, 0))
+		counting.count(jsontype.Of(v.Type().Elem()))
 	}
 	if counting.err != nil {
 		return counting.made, counting.err
 	}
-	return counting.made, unmarshal(d.raw, obj)
+	return counting.made, unmarshal(d.Text, obj)
 }
 
 // deepestOfAll is how deep sigs.k8s.io/json lets lists and objects nest.
 const deepestOfAll = 10000
 
 // count walks a value as value does, including values that do not fit the type, and records the memory that they take.
-func (d *decoder) count(t *jsontype.Type, i int) int {
+func (d *decoder) count(t *jsontype.Type) {
 	for pointers := 0; t.Elem != nil && t.Go.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
 		d.makes(t.Size)
 		t = t.Elem
 	}
-	start, opening := i, d.at(i)
+	opening := d.Peek()
 	kind, elem, size := t.Go.Kind(), t.Elem, t.Size
 	if kind == reflect.Interface { // a JSON object or list becomes a map[string]any or a []any
 		elem, size = t, anySize
@@ -92,41 +101,36 @@ func (d *decoder) count(t *jsontype.Type, i int) int {
 	}
 	switch {
 	case t.Reads == jsontype.JSON || t.Reads == jsontype.Time:
-		i = d.skip(i)
-		d.makes(unmarshalled(i - start))
-		return i
+		d.makes(unmarshalled(len(d.skip())))
+		return
 	case opening == '{' && (kind == reflect.Struct || kind == reflect.Map && elem != nil):
 	case opening == '[' && kind != reflect.Map && elem != nil:
 	default:
-		i = d.skip(i)
-		d.makes(int64(max(i-start, 0)))
-		return i
+		d.makes(int64(len(d.skip())))
+		return
 	}
 	if kind == reflect.Map || elem == t {
 		d.makes(mapHead)
 	}
-	i, more := d.first(i, opening)
+	more := d.enter(opening)
 	for n := 0; more && d.err == nil; n++ {
 		switch {
 		case opening == '[':
 			d.makes(2 * size) // the list doubles when it grows
-			i = d.count(elem, i)
+			d.count(elem)
 		case kind == reflect.Map:
-			name, next := d.member(i)
-			d.makes(entry(size, n) + int64(len(name)|15))
-			i = d.count(elem, next)
+			d.makes(entry(size, n) + int64(len(d.Name())|15))
+			d.count(elem)
 		default:
-			name, next := d.member(i)
-			if f := t.Field(name); f == nil {
-				i = d.skip(next)
+			if f := t.Field(d.Name()); f == nil {
+				d.skip()
 			} else {
 				d.makes(f.Beside)
-				i = d.count(f.Type, next)
+				d.count(f.Type)
 			}
 		}
-		i, more = d.next(i, opening+2)
+		more = d.more(opening)
 	}
-	return i
 }
 
 const (
@@ -157,4 +161,4 @@ func entry(slot int64, n int) (bytes int64) {
 }
 
 // unmarshalled estimates the bytes that a type with its own UnmarshalJSON takes for a text of this length.
-func unmarshalled(text int) int64 { return 32 + 2*int64(max(text, 0)) }
+func unmarshalled(text int) int64 { return 32 + 2*int64(text) }

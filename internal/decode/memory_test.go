@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -22,7 +23,7 @@ func taken(raw string, obj any, take func(int64) error) (made, allocated int64, 
 	text := []byte(raw)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	made, err = Within(text, obj, take)
+	made, err = Within(text, obj, new(jsontext.Index), take)
 	runtime.ReadMemStats(&after)
 	return made, int64(after.TotalAlloc - before.TotalAlloc), err
 }
@@ -44,7 +45,7 @@ func held(raw string, fresh func() any, read func(*decoder, any) error) (made, l
 	for range 1 + (1<<19)/len(raw) {
 		objects = append(objects, fresh())
 	}
-	Expect(read(&decoder{raw: text, most: math.MaxInt64, deepest: maxNesting}, fresh())).To(Succeed()) // makes plans
+	Expect(read(&decoder{Reader: jsontext.Reader{Text: text}, most: math.MaxInt64, deepest: maxNesting}, fresh())).To(Succeed()) // makes plans
 	heap := func() int64 {
 		var stats runtime.MemStats
 		runtime.GC()
@@ -54,7 +55,7 @@ func held(raw string, fresh func() any, read func(*decoder, any) error) (made, l
 	}
 	before := heap()
 	for _, obj := range objects {
-		d := &decoder{raw: text, most: math.MaxInt64, deepest: maxNesting}
+		d := &decoder{Reader: jsontext.Reader{Text: text}, most: math.MaxInt64, deepest: maxNesting}
 		Expect(read(d, obj)).To(Succeed())
 		made += d.made
 	}
@@ -218,14 +219,15 @@ var _ = Describe("The memory of an object", Serial, Label("sequential"), func() 
 		for _, t := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](), reflect.TypeFor[map[string]any]()} {
 			for range 20 {
 				raw := randomText(r, t)
-				d := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
+				d := decoder{Reader: jsontext.Reader{Text: raw}, most: MaxMemory, deepest: maxNesting}
 				if t.Kind() == reflect.Map {
 					raw = randomText(r, reflect.TypeFor[corev1.Pod]())
-					d.raw = raw
+					d.Text = raw
 				}
 				Expect(d.fast(reflect.New(t).Interface())).To(BeTrue())
-				counting := decoder{raw: raw, most: MaxMemory, deepest: maxNesting}
-				Expect(counting.count(jsontype.Of(t), 0)).To(Equal(len(raw)))
+				counting := decoder{Reader: jsontext.Reader{Text: raw}, most: MaxMemory, deepest: maxNesting}
+				counting.count(jsontype.Of(t))
+				Expect(counting.At).To(Equal(len(raw)))
 				Expect(counting.made).To(BeNumerically(">", d.made/3), "%s", raw)
 				Expect(counting.made).To(BeNumerically("<", 3*d.made+1000), "%s", raw)
 			}

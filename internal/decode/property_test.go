@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // both decodes with Into and with sigs.k8s.io/json.
@@ -140,7 +142,9 @@ func spoil(r *rand.Rand, raw []byte) []byte {
 // spans are where the values of a well-formed text stand.
 func spans(raw []byte) (found [][2]int) {
 	for i := range raw {
-		if end := (&decoder{raw: raw, deepest: maxNesting}).skip(i); end > 0 && json.Valid(raw[i:end]) {
+		d := &decoder{Reader: jsontext.Reader{Text: raw, At: i}, deepest: maxNesting}
+		d.skip()
+		if end := d.At; end > 0 && json.Valid(raw[i:end]) {
 			found = append(found, [2]int{i, end})
 		}
 	}

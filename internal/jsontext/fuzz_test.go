@@ -25,7 +25,7 @@ func FuzzSkipValue(f *testing.F) {
 		if accepted := end >= 0 && SkipSpace(text, end) == len(text); accepted != json.Valid(text) && !tooDeep(text) {
 			t.Fatalf("%q: %t", text, accepted)
 		}
-		if walked := walk(text, SkipSpace(text, 0)); walked != end {
+		if walked := walk(&Reader{Text: text}); walked != end {
 			t.Fatalf("%q ends at %d by its items, and at %d as a whole", text, walked, end)
 		}
 	})
@@ -36,22 +36,22 @@ func tooDeep(text []byte) bool {
 	return bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > 10_000
 }
 
-// walk is SkipValue by First, Next and Colon.
-func walk(text []byte, i int) int {
-	switch opening := at(text, i); opening {
+// walk is SkipValue by the methods of a Reader.
+func walk(r *Reader) int {
+	switch opening := r.Peek(); opening {
 	case '"':
-		return skipString(text, i)
+		r.At = skipString(r.Text, r.At)
 	case '{', '[':
-		i, more := First(text, i, opening)
-		for more {
+		for more := r.Enter(opening); more; more = r.More(opening) {
 			if opening == '{' {
-				i = Colon(text, skipString(text, i))
+				r.Name()
 			}
-			i, more = Next(text, walk(text, i), opening+2)
+			walk(r)
 		}
-		return i
+	default:
+		r.At = SkipLiteral(r.Text, r.At)
 	}
-	return SkipLiteral(text, i)
+	return r.At
 }
 
 // FuzzText decodes any string as encoding/json does.

@@ -140,13 +140,11 @@ func (of *Type) part(index []int) (part, at int) {
 	if len(around) == 0 {
 		return 0, at
 	}
-	for i, known := range of.embedded {
-		if slices.Equal(known, around) {
-			return i + 1, at
-		}
+	i := slices.IndexFunc(of.embedded, func(known []int) bool { return slices.Equal(known, around) })
+	if i < 0 {
+		i, of.embedded = len(of.embedded), append(of.embedded, around)
 	}
-	of.embedded = append(of.embedded, around)
-	return len(of.embedded), at
+	return i + 1, at
 }
 
 // A level is a struct whose fields are looked at.

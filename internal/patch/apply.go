@@ -26,10 +26,9 @@ func Apply(raw, operations []byte) (result []byte, count int, err error) {
 	}
 	root := jsontext.TreeOf(raw)
 	ok := root.IsObject()
-	for i := 0; ok && i < len(decoded); i++ {
-		op := decoded[i]
+	for _, op := range decoded {
 		path, err := op.Path()
-		ok = err == nil && edit(root, op.Kind(), path, valueOf(op))
+		ok = ok && err == nil && edit(root, op.Kind(), path, valueOf(op))
 	}
 	if ok {
 		return root.Append(make([]byte, 0, len(raw)+len(operations))), len(decoded), nil
@@ -57,9 +56,8 @@ func (p *Patch) Apply(raw []byte) ([]byte, error) {
 	}
 	root := jsontext.TreeOf(raw)
 	ok := root.IsObject()
-	for i := 0; ok && i < len(p.ops); i++ {
-		o := p.ops[i]
-		ok = edit(root, o.kind, string(p.pathOf(o)), p.valueOf(o))
+	for _, o := range p.ops {
+		ok = ok && edit(root, o.kind, string(p.pathOf(o)), p.valueOf(o))
 	}
 	if !ok {
 		result, _, err := Apply(raw, p.AppendJSON(nil))

@@ -12,6 +12,7 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -121,7 +122,7 @@ var _ = Describe("The operations of a Patch", func() {
 		after := before.DeepCopy()
 		after.Labels = map[string]string{"b": "2"}
 		after.Name = "q"
-		p, err := patch.Compare(raw, &before, after)
+		p, err := patch.Compare(raw, jsontext.Index{}, &before, after)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(p.Len()).To(Equal(3))
 		return p, p.Operations()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -233,7 +234,7 @@ func BenchmarkResult(b *testing.B) {
 		}{{"one", addOne}, {"sidecar", addSidecar}} {
 			after := before.DeepCopy()
 			c.edit(after)
-			p, err := patch.Compare(raw, before, after)
+			p, err := patch.Compare(raw, jsontext.Index{}, before, after)
 			if err != nil {
 				b.Fatal(err)
 			}

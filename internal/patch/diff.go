@@ -34,7 +34,10 @@ func (d *differ) value(t *jsontype.Type, a, b reflect.Value) error {
 	case jsontype.Interface:
 		return d.dynamic(a, b)
 	case jsontype.JSON:
-		return d.opaque(t, a, b)
+		if sameInMemory(a, b) {
+			return nil
+		}
+		return d.trees(t, t, a, b)
 	case jsontype.Unstructured:
 		return d.value(t.Fields[0].Type, a.Field(0), b.Field(0))
 	case jsontype.Bytes:
@@ -198,14 +201,6 @@ func (d *differ) dynamic(a, b reflect.Value) error {
 		return d.value(jsontype.Of(a.Type()), a, b)
 	}
 	return d.trees(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
-}
-
-// opaque compares two values that marshal themselves.
-func (d *differ) opaque(t *jsontype.Type, a, b reflect.Value) error {
-	if sameInMemory(a, b) {
-		return nil
-	}
-	return d.trees(t, t, a, b)
 }
 
 // trees compares the JSON of two values. If both are objects, or both are lists, only the difference is written. A

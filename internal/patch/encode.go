@@ -1,6 +1,6 @@
 package patch
 
-// This file writes values, strings and foreign JSON as encoding/json does.
+// This file writes values, members of whole objects, strings and foreign JSON as encoding/json does.
 
 import (
 	"bytes"
@@ -63,31 +63,16 @@ func encode(dst []byte, t *jsontype.Type, v reflect.Value) ([]byte, error) {
 	case jsontype.Unstructured:
 		return encode(dst, t.Fields[0].Type, v.Field(0))
 	case jsontype.JSON:
-		return appendMarshaler(dst, v)
+		text, err := addressed(v).(json.Marshaler).MarshalJSON()
+		if err != nil {
+			return dst, err
+		}
+		return appendCompact(dst, text)
 	case jsontype.Text:
-		return appendText(dst, v)
+		text, err := addressed(v).(encoding.TextMarshaler).MarshalText()
+		return jsontext.AppendString(dst, text), err
 	}
 	return dst, &json.UnsupportedTypeError{Type: v.Type()}
-}
-
-// entryOf is an entry of a map.
-type entryOf struct {
-	name  string
-	value reflect.Value
-}
-
-// sorted returns the entries of a map, by name.
-func sorted(t *jsontype.Type, v reflect.Value) ([]entryOf, error) {
-	all := make([]entryOf, 0, v.Len())
-	for it := v.MapRange(); it.Next(); {
-		name, err := t.Key(it.Key())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, entryOf{name, it.Value()})
-	}
-	slices.SortFunc(all, func(x, y entryOf) int { return strings.Compare(x.name, y.name) })
-	return all, nil
 }
 
 func appendScalar(dst []byte, shape jsontype.Shape, quoted bool, v reflect.Value) ([]byte, error) {
@@ -146,22 +131,6 @@ func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 	return dst, nil
 }
 
-func appendMarshaler(dst []byte, v reflect.Value) ([]byte, error) {
-	text, err := addressed(v).(json.Marshaler).MarshalJSON()
-	if err != nil {
-		return dst, err
-	}
-	return appendCompact(dst, text)
-}
-
-func appendText(dst []byte, v reflect.Value) ([]byte, error) {
-	text, err := addressed(v).(encoding.TextMarshaler).MarshalText()
-	if err != nil {
-		return dst, err
-	}
-	return jsontext.AppendString(dst, string(text)), nil
-}
-
 // addressed returns a pointer to the value if it has an address, else the value. The pointer saves a copy and has the
 // methods of both.
 func addressed(v reflect.Value) any {
@@ -188,4 +157,93 @@ func appendEscaped(dst, text []byte) []byte {
 	b := bytes.NewBuffer(dst)
 	json.HTMLEscape(b, text)
 	return b.Bytes()
+}
+
+// AppendMembers appends the members of an object as encoding/json writes them, sorted by name where the type is a
+// struct or a tree. A comma precedes each of them. The members in except are left out.
+func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
+	v := reflect.ValueOf(obj)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Kind() == reflect.Pointer {
+		return dst, fmt.Errorf("a nil %T has no members", obj)
+	}
+	t := jsontype.Of(v.Type())
+	switch shape := t.On(v); {
+	case shape == jsontype.Struct:
+		return appendFields(dst, t, v, except)
+	case shape == jsontype.Map && !v.IsNil():
+		return appendEntries(dst, t, v, except)
+	}
+	text, err := encode(nil, t, v)
+	if err != nil {
+		return dst, err
+	}
+	written := jsontext.TreeOf(text)
+	if !written.IsObject() {
+		return dst, fmt.Errorf("it is written as JSON that is no object: %w", jsontext.ErrSyntax)
+	}
+	for _, m := range written.Items {
+		if !slices.Contains(except, m.Name) {
+			dst = m.Append(append(jsontext.AppendString(append(dst, ','), m.Name), ':'))
+		}
+	}
+	return dst, nil
+}
+
+// appendFields appends the members of a struct.
+func appendFields(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
+	var buf [3]reflect.Value
+	parts := t.Parts(buf[:0], v)
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		fv := f.From(parts)
+		if len(except) > 0 && slices.Contains(except, f.Name) || f.IsOmitted(fv) {
+			continue
+		}
+		var err error
+		dst = append(append(dst, ','), f.Lead...)
+		if dst, err = encode(dst, f.Type, fv); err != nil {
+			return dst, fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	return dst, nil
+}
+
+// InBraces makes an object of the members that were appended behind dst, each with a comma in front.
+func InBraces(dst, members []byte) []byte {
+	if len(members) == len(dst) {
+		return append(members, '{', '}')
+	}
+	members[len(dst)] = '{'
+	return append(members, '}')
+}
+
+// appendEntries appends the members of a map, by name.
+func appendEntries(dst []byte, t *jsontype.Type, v reflect.Value, except []string) ([]byte, error) {
+	type entry struct {
+		name  string
+		value reflect.Value
+	}
+	all := make([]entry, 0, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		name, err := t.Key(it.Key())
+		if err != nil {
+			return dst, err
+		}
+		all = append(all, entry{name, it.Value()})
+	}
+	slices.SortFunc(all, func(x, y entry) int { return strings.Compare(x.name, y.name) })
+	for _, e := range all {
+		var err error
+		if slices.Contains(except, e.name) {
+			continue
+		}
+		dst = append(jsontext.AppendString(append(dst, ','), e.name), ':')
+		if dst, err = encode(dst, t.Elem, e.value); err != nil {
+			return dst, fmt.Errorf("%s: %w", e.name, err)
+		}
+	}
+	return dst, nil
 }

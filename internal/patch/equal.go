@@ -76,7 +76,14 @@ func equal(t *jsontype.Type, a, b reflect.Value) bool {
 	case jsontype.Map:
 		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && equalMaps(t, a, b)
 	case jsontype.Interface:
-		return !a.IsNil() && !b.IsNil() && equalDynamic(a, b)
+		if a.IsNil() || b.IsNil() {
+			return false
+		}
+		a, b = a.Elem(), b.Elem()
+		if t = jsontype.Of(a.Type()); a.Type() == b.Type() {
+			return equal(t, a, b)
+		}
+		return equalText(t, jsontype.Of(b.Type()), a, b) // only the JSON counts for int and int64, or []any and []string
 	case jsontype.JSON, jsontype.Text:
 		return sameInMemory(a, b) || equalText(t, t, a, b)
 	case jsontype.Unstructured:
@@ -129,18 +136,8 @@ func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
 	return x, y, ok
 }
 
-// equalDynamic compares the values in two interfaces.
-func equalDynamic(a, b reflect.Value) bool {
-	a, b = a.Elem(), b.Elem()
-	if a.Type() == b.Type() {
-		return equal(jsontype.Of(a.Type()), a, b)
-	}
-	// Only the JSON counts for int and int64, or []any and []string.
-	return equalText(jsontype.Of(a.Type()), jsontype.Of(b.Type()), a, b)
-}
-
-// equalText compares the JSON of two values. A value that cannot be marshalled is equal to
-// nothing, so that the walk reaches it and reports the error.
+// equalText compares the JSON of two values. A value that cannot be marshalled is equal to nothing, so that the walk
+// reaches it and reports the error.
 func equalText(ta, tb *jsontype.Type, a, b reflect.Value) bool {
 	x, errA := encode(nil, ta, a)
 	y, errB := encode(nil, tb, b)

@@ -37,7 +37,6 @@ type frame struct {
 type differ struct {
 	raw     []byte
 	doc     jsontext.Index
-	opened  bool
 	frames  []frame
 	entries []jsontext.Part // of all listed frames, in the order of the frames
 	ops     []operation
@@ -53,7 +52,6 @@ const maxPooled = 1 << 12
 
 // release returns a differ to the pool, without references to the objects.
 func (d *differ) release() {
-	d.doc.Close()
 	if max(cap(d.frames), cap(d.entries), cap(d.ops), cap(d.buf)/64) > maxPooled {
 		return
 	}
@@ -79,14 +77,15 @@ func (d *differ) pop() {
 // locate looks up the walk's position in raw. It returns the index of the first frame that is missing or null in raw,
 // or else of the top frame.
 func (d *differ) locate() (int, error) {
-	if !d.opened {
-		doc, root, err := jsontext.NewIndex(d.raw)
-		if err != nil {
-			return 0, err
+	if root := &d.frames[0]; root.node.Kind == 0 {
+		if !d.doc.IsOf(d.raw) {
+			doc, _, err := jsontext.NewIndex(d.raw)
+			if err != nil {
+				return 0, err
+			}
+			d.doc = doc
 		}
-		d.doc, d.opened = doc, true
-		d.frames[0].node = root
-		if d.frames[0].node.Kind != '{' {
+		if root.node = d.doc.Root(); root.node.Kind != '{' {
 			return 0, fmt.Errorf("%w: raw is no JSON object", ErrMismatch)
 		}
 	}

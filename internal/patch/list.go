@@ -89,9 +89,8 @@ func (d *differ) items(t *jsontype.Type, mergeKey string, a, b reflect.Value) er
 // shorten replaces many operations in a list, from the first on, by one that replaces the list, if that takes less than
 // three quarters of the bytes. Its value is the list in raw with the operations applied. Their texts begin at start.
 func (d *differ) shorten(first, start int) {
-	const frame = len(`{"op":"replace","path":"","value":},`)
 	top, node, operations := len(d.frames)-1, d.top().node, d.ops[first:]
-	most := (len(d.buf) - start + frame*len(operations)) * 3 / 4
+	most := (len(d.buf) - start + frameSize*len(operations)) * 3 / 4
 	if len(operations) <= freeOperations || most <= int(node.End-node.Start) {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -198,7 +199,7 @@ var _ = Describe("Long lists", func() {
 		for _, item := range is["spec"].(map[string]any)["items"].([]any) {
 			item.(map[string]any)[member] = int64(2)
 		}
-		made, err := patch.Compare(raw, was, is)
+		made, err := patch.Compare(raw, jsontext.Index{}, was, is)
 		Expect(err).NotTo(HaveOccurred())
 		text := made.AppendJSON(nil)
 		Expect(len(text)).To(BeNumerically("<", len(raw)*3/2))

@@ -7,31 +7,30 @@
 //
 // The files, in the order in which a call passes through them:
 //
-//	patch.go     Diff and its errors
-//	diff.go      the walk through both trees
-//	frame.go     the position of the walk in the JSON, and the operations emitted there
-//	list.go      operations on a list whose items are paired
-//	align.go     the pairing of the items of a list
-//	keys.go      the same by merge keys
-//	equal.go     equality of two values, which means that they marshal to the same JSON
-//	encode.go    values and foreign JSON as encoding/json writes them
-//	operation.go the emitted operations, and their JSON
-//	apply.go     the JSON that results from a patch, parsed only as far as the patch reaches
+//	patch.go  Diff and its errors, and the emitted operations with their JSON
+//	diff.go   the walk through both trees
+//	frame.go  the position of the walk in the JSON, and the operations emitted there
+//	list.go   operations on a list whose items are paired
+//	align.go  the pairing of the items of a list
+//	equal.go  equality of two values, which means that they marshal to the same JSON
+//	encode.go values and foreign JSON as encoding/json writes them
+//	apply.go  the JSON that results from a patch, parsed only as far as the patch reaches
 //
 // All functions are safe for concurrent use. They only read their arguments, and keep none of them.
 package patch
 
-// This file holds Diff and its errors.
-
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"gomodules.xyz/jsonpatch/v2"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -61,12 +60,12 @@ var ErrDuplicate = errors.New("raw JSON holds a member twice")
 // Operation values are json.RawMessage: compact, HTML escaped and with sorted members (except where a type marshals
 // itself), as encoding/json writes a decoded tree.
 func Diff(raw []byte, before, after any) ([]jsonpatch.Operation, error) {
-	p, err := Compare(raw, before, after)
+	p, err := Compare(raw, jsontext.Index{}, before, after)
 	return p.Operations(), err
 }
 
-// Compare is Diff with the operations as a Patch.
-func Compare(raw []byte, before, after any) (Patch, error) {
+// Compare is Diff with the operations as a Patch. An Index of raw saves the time to make one; any other is not used.
+func Compare(raw []byte, doc jsontext.Index, before, after any) (Patch, error) {
 	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
 	if !a.IsValid() || !b.IsValid() {
 		return Patch{}, errors.New("before and after must not be nil")
@@ -81,7 +80,7 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		a, b = a.Elem(), b.Elem()
 	}
 	d := differs.Get().(*differ)
-	d.raw = raw
+	d.raw, d.doc = raw, doc
 	t := jsontype.Of(a.Type())
 	d.frames = append(d.frames, frame{typ: t, after: b, known: true})
 	err := d.value(t, a, b)
@@ -91,4 +90,135 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 		return Patch{}, err
 	}
 	return p, nil
+}
+
+// An operation holds the positions of its text in differ.buf: the value, empty for none, followed by the path.
+type operation struct {
+	kind              string
+	value, path, next int32
+}
+
+const frameSize = len(`{"op":"replace","path":"","value":},`)
+
+// These are special targets of an operation, relative to its frame. Any other number is the index of an item.
+const (
+	itself = -1
+	behind = -2 // behind the last item
+)
+
+// emit adds an operation on a frame, or on an item below it. The operation's value is in the buffer from start on.
+func (d *differ) emit(kind string, at, index, start int) {
+	path := len(d.buf)
+	d.buf = d.appendPointer(d.buf, at)
+	switch index {
+	case itself:
+	case behind:
+		d.buf = append(d.buf, '/', '-')
+	default:
+		d.buf = strconv.AppendInt(append(d.buf, '/'), int64(index), 10)
+	}
+	d.ops = append(d.ops, operation{kind: kind, value: int32(start), path: int32(path), next: int32(len(d.buf))})
+}
+
+// A Patch is the difference between two objects. It holds only operations from Compare, and is never changed. The
+// zero value holds none.
+type Patch struct {
+	ops []operation
+	buf []byte
+}
+
+// Len returns the number of operations.
+func (p *Patch) Len() int { return len(p.ops) }
+
+func (p *Patch) pathOf(o operation) []byte  { return p.buf[o.path:o.next] }
+func (p *Patch) valueOf(o operation) []byte { return p.buf[o.value:o.path:o.path] } // empty for none
+
+// Operations returns the operations as values that the caller owns.
+func (p *Patch) Operations() []jsonpatch.Operation {
+	if len(p.ops) == 0 {
+		return nil
+	}
+	own, text := Patch{p.ops, bytes.Clone(p.buf)}, string(p.buf)
+	all := make([]jsonpatch.Operation, 0, len(p.ops))
+	for _, o := range p.ops {
+		op := jsonpatch.Operation{Operation: o.kind, Path: text[o.path:o.next]}
+		if value := own.valueOf(o); len(value) > 0 {
+			op.Value = json.RawMessage(value)
+		}
+		all = append(all, op)
+	}
+	return all
+}
+
+// Is reports whether ops are still the operations that Operations returned.
+func (p *Patch) Is(ops []jsonpatch.Operation) bool {
+	if len(ops) != len(p.ops) {
+		return false
+	}
+	for i, o := range p.ops {
+		value, ok := ops[i].Value.(json.RawMessage)
+		if !ok && ops[i].Value != nil || ops[i].Operation != o.kind ||
+			ops[i].Path != string(p.pathOf(o)) || !bytes.Equal(value, p.valueOf(o)) {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendJSON appends the operations as the same JSON array that the function AppendJSON would make of them.
+func (p *Patch) AppendJSON(dst []byte) []byte {
+	if need := len(p.buf) + frameSize*len(p.ops) + 2; cap(dst)-len(dst) < need {
+		dst = append(make([]byte, 0, len(dst)+need), dst...)
+	}
+	dst = append(dst, '[')
+	for i, o := range p.ops {
+		dst = appendHead(dst, i, o.kind, p.pathOf(o))
+		if value := p.valueOf(o); len(value) > 0 {
+			dst = append(append(dst, `,"value":`...), value...)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// appendHead appends the beginning of the nth operation.
+func appendHead[T string | []byte](dst []byte, n int, kind string, path T) []byte {
+	if n > 0 {
+		dst = append(dst, ',')
+	}
+	dst = jsontext.AppendString(append(dst, `{"op":`...), kind)
+	return jsontext.AppendString(append(dst, `,"path":`...), path)
+}
+
+// AppendJSON appends a patch as json.Marshal would write it, but without reflection. It is meant for operations from
+// Diff, whose values are JSON already. Any other value that cannot be marshalled leaves the patch malformed, so that
+// it is refused as a whole instead of being applied in part.
+func AppendJSON(dst []byte, ops []jsonpatch.Operation) []byte {
+	dst = append(dst, '[')
+	for i := range ops {
+		op := &ops[i]
+		dst = appendHead(dst, i, op.Operation, op.Path)
+		if op.Value != nil || op.Operation == "add" || op.Operation == "replace" {
+			dst = append(dst, `,"value":`...)
+			dst = appendOperand(dst, op.Value)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+func appendOperand(dst []byte, value any) []byte {
+	switch v := value.(type) {
+	case string:
+		return jsontext.AppendString(dst, v)
+	case json.RawMessage:
+		if v != nil {
+			return appendEscaped(dst, v)
+		}
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return dst
+	}
+	return append(dst, text...)
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -38,7 +39,7 @@ func try(seed uint64, script []byte, sum *tally) error {
 	if err != nil {
 		return fmt.Errorf("apply: %w\n%s", err, text)
 	}
-	made, err := patch.Compare(raw, &before, after)
+	made, err := patch.Compare(raw, jsontext.Index{}, &before, after)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 	"code.cloudfoundry.org/eirinix/internal/snapshots"
 )
@@ -248,7 +249,7 @@ func (x *exchange) renewPatch() error {
 	raw, err := encode(object)
 	var anew patch.Patch
 	if err = cmp.Or(x.unpatched, err); err == nil {
-		anew, err = patch.Compare(raw, object, x.patched)
+		anew, err = patch.Compare(raw, jsontext.Index{}, object, x.patched)
 	}
 	if err != nil {
 		return failed("not redacted", "the patch of the response cannot be redacted: %w", err)
