@@ -14,13 +14,13 @@ import (
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -103,11 +103,26 @@ func (o object) write(ctx context.Context, existing, desired *unstructured.Unstr
 		written, err = o.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	default:
 		var body []byte
-		if body, err = client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{}).Data(desired); err == nil {
+		if body, err = mergePatch(existing, desired); err == nil {
 			written, err = o.client.Patch(ctx, o.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 		}
 	}
 	return written, outcome, err
+}
+
+// mergePatch returns the JSON merge patch from one form of an object to the other, with its resourceVersion.
+func mergePatch(existing, desired *unstructured.Unstructured) ([]byte, error) {
+	existing = existing.DeepCopy()
+	existing.SetResourceVersion("")
+	from, err := existing.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	to, err := desired.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.CreateMergePatch(from, to)
 }
 
 // idle reports whether the object holds no webhook of ours, and is to hold none.
