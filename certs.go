@@ -34,7 +34,7 @@ func (p *program) newCertificates() controller.Certificates {
 		served.Hosts, served.AtOnce, served.Log = o.calledHosts(), m.host != nil, log
 		return &controller.Issued{Served: served}
 	}
-	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), nil)
+	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), time.Now)
 	leaf.Key, leaf.ServerTime = ca.KeyAlgorithm(o.KeyAlgorithm), m.api.ServerTime
 	return &controller.OwnCA{
 		Store: &certsecret.Store{

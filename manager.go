@@ -200,11 +200,11 @@ func (m *ExtensionManager) resetContext() {
 func (m *ExtensionManager) AddExtension(v any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.add(v); err != nil {
+	err := m.add(v)
+	if err != nil {
 		m.addErrors = append(m.addErrors, err)
-		return err
 	}
-	return nil
+	return err
 }
 
 func (m *ExtensionManager) add(v any) error {

@@ -10,7 +10,7 @@ import (
 
 // These bounds are the promised ratios of our request path to controller-runtime's typed Defaulter, for each size.
 var (
-	cpuBounds    = map[string]float64{"4KB": 0.15, "22KB": 0.11, "310KB": 0.10}
+	cpuBounds    = map[string]float64{"4KB": 0.15, "22KB": 0.095, "310KB": 0.10}
 	idleCPUBound = map[string]float64{"4KB": 0.095, "22KB": 0.08, "310KB": 0.075} // for a Mutation that changes nothing
 )
 

@@ -23,6 +23,7 @@
 //	restore.go    the same difference, applied
 //	annotation.go the annotations that hold it
 //	keys.go       the keys that sign them
+//	trip.go       an object to another version and back, for audits
 package convert
 
 import (

@@ -22,7 +22,7 @@ import (
 var _ = Describe("A connection that broke", func() {
 	const broken = `failed to call webhook: Post "https://127.0.0.1:1/mutate/x?timeout=5s": write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe`
 	listen := func(edit func(*tls.Config)) net.Listener {
-		leaf := serving.NewLeaf([]string{"127.0.0.1"}, 0, nil)
+		leaf := serving.NewLeaf([]string{"127.0.0.1"}, 7*24*time.Hour, time.Now)
 		Expect(leaf.Use(newCA())).To(Succeed())
 		config := &tls.Config{GetCertificate: leaf.GetCertificate}
 		edit(config)

@@ -43,7 +43,7 @@ type deployment struct {
 // newDeployment serves in URL mode and is not registered yet.
 func newDeployment(ctx context.Context) *deployment {
 	GinkgoHelper()
-	return newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1", "localhost"}, 0, nil))
+	return newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1", "localhost"}, 7*24*time.Hour, time.Now))
 }
 
 func newDeploymentWith(ctx context.Context, leaf *serving.Leaf) *deployment {
@@ -134,7 +134,7 @@ func (d *deployment) behind(ctx context.Context, spec corev1.ServiceSpec) {
 func (d *deployment) inServiceMode() {
 	GinkgoHelper()
 	namespace := d.Canary.Namespace
-	d.leaf = serving.NewLeaf([]string{"hooks." + namespace + ".svc"}, 0, nil)
+	d.leaf = serving.NewLeaf([]string{"hooks." + namespace + ".svc"}, 7*24*time.Hour, time.Now)
 	Expect(d.leaf.Use(d.authority)).To(Succeed())
 	Expect(d.server.Close()).To(Succeed())
 	d.serve(d.handler())

@@ -159,7 +159,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 	}, SpecTimeout(patience))
 
 	It("reports that the certificate is for other names", func(ctx SpecContext) {
-		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 0, nil))
+		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 7*24*time.Hour, time.Now))
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("another server than this process answers"), ContainSubstring("; find the process that listens there")),
 			"the certificate of this process is for the address")

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	_ "github.com/onsi/ginkgo/v2" // its flags, which all packages are given
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 )

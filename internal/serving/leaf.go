@@ -4,7 +4,6 @@ package serving
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,9 +23,6 @@ import (
 )
 
 const (
-	// defaultLeafLifetime is short because a serving certificate is never stored: losing one costs nothing.
-	defaultLeafLifetime = 7 * 24 * time.Hour
-
 	// maxPoll limits how long Run sleeps. Timers stop while a machine is suspended and ignore changes of the wall
 	// clock, but clients judge by wall clocks. A check consists of a few comparisons and costs nothing else.
 	maxPoll = 2 * time.Second
@@ -69,14 +65,10 @@ type signed struct {
 	renewAt     time.Time
 }
 
-// NewLeaf returns a Leaf for these hosts (see ca.ParseHosts). A lifetime of 0 means seven days, and a nil now means
-// time.Now. The Leaf holds no certificate until Use.
+// NewLeaf returns a Leaf for these hosts (see ca.ParseHosts). It holds no certificate until Use.
 func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf {
-	if now == nil {
-		now = time.Now
-	}
 	return &Leaf{
-		hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, defaultLeafLifetime), now: now, changed: make(chan struct{}, 1),
+		hosts: slices.Clone(hosts), lifetime: lifetime, now: now, changed: make(chan struct{}, 1),
 		ServerTime: func() time.Time { return time.Time{} },
 	}
 }

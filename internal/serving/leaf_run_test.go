@@ -24,7 +24,7 @@ func TestLeafRunRenewsForMonths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		authority := leafCA(t, 10*leafYear, time.Now())
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, nil)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, time.Now)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { leaf.Run(ctx, logr.Discard()); close(done) }()
@@ -50,7 +50,7 @@ func TestLeafRunRenewsCompressedLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		authority := leafCA(t, leafYear, time.Now())
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 3*time.Second, nil)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 3*time.Second, time.Now)
 		go leaf.Run(t.Context(), logr.Discard())
 		synctest.Wait()
 		g.Expect(leaf.Use(authority)).To(Succeed())
@@ -73,7 +73,7 @@ func TestLeafRunNoticesAJumpOfTheWallClock(t *testing.T) {
 		authority := leafCA(t, leafYear, time.Now())
 		var suspended atomic.Int64
 		now := func() time.Time { return time.Now().Add(time.Duration(suspended.Load())) }
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, now)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, now)
 		go leaf.Run(t.Context(), logr.Discard())
 		g.Expect(leaf.Use(authority)).To(Succeed())
 		synctest.Wait()
@@ -93,7 +93,7 @@ func TestLeafRunNoticesThatTheWallClockIsSetBack(t *testing.T) {
 		var ahead atomic.Int64
 		ahead.Store(int64(6 * time.Hour))
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, now)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, now)
 		go leaf.Run(t.Context(), logr.Discard())
 		g.Expect(leaf.Use(authority)).To(Succeed())
 		synctest.Wait()
@@ -118,7 +118,7 @@ func TestLeafRunFollowsTheServersClock(t *testing.T) {
 		var ahead atomic.Int64
 		ahead.Store(int64(6 * time.Hour))
 		server := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, nil)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, time.Now)
 		leaf.ServerTime = server
 		go leaf.Run(t.Context(), logr.Discard())
 		g.Expect(leaf.Use(authority)).To(Succeed())
@@ -144,7 +144,7 @@ func TestLeafRunServesOnWhenRenewalFails(t *testing.T) {
 		var lines []string
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		authority := leafCA(t, leafDay, time.Now())
-		leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, nil)
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, time.Now)
 		g.Expect(leaf.Use(authority)).To(Succeed())
 		go leaf.Run(t.Context(), log)
 		time.Sleep(2 * leafDay)
@@ -171,7 +171,7 @@ func TestLeafRunServesOnWhenRenewalFails(t *testing.T) {
 }
 
 func TestLeafGetCertificateDoesNotAllocate(t *testing.T) {
-	leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, nil)
+	leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, time.Now)
 	if err := leaf.Use(leafCA(t, leafYear, time.Now())); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestLeafGetCertificateDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkGetCertificate(b *testing.B) {
-	leaf := serving.NewLeaf([]string{"a.b.svc"}, 0, nil)
+	leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*24*time.Hour, time.Now)
 	if err := leaf.Use(leafCA(b, leafYear, time.Now())); err != nil {
 		b.Fatal(err)
 	}

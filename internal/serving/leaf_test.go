@@ -55,7 +55,7 @@ var _ = Describe("Leaf", func() {
 	)
 	BeforeEach(func() {
 		time0 = newClock(leafNow)
-		leaf = serving.NewLeaf(hosts, 0, time0.now)
+		leaf = serving.NewLeaf(hosts, 7*24*time.Hour, time0.now)
 		authority = leafCA(GinkgoTB(), 10*leafYear, leafNow)
 	})
 
@@ -117,13 +117,13 @@ var _ = Describe("Leaf", func() {
 	})
 
 	It("names the host that cannot be certified", func() {
-		bad := serving.NewLeaf([]string{"a.example:443"}, 0, nil)
+		bad := serving.NewLeaf([]string{"a.example:443"}, 7*24*time.Hour, time.Now)
 		Expect(bad.Use(leafCA(GinkgoTB(), leafYear, time.Now()))).To(MatchError(And(ContainSubstring("a.example:443"), ContainSubstring("leave out the port"))))
 	})
 
 	It("has the kind of key that is wanted", func() {
 		for algorithm, kind := range map[ca.KeyAlgorithm]x509.PublicKeyAlgorithm{"": x509.ECDSA, ca.RSA2048: x509.RSA} {
-			keyed := serving.NewLeaf(hosts, 0, time0.now)
+			keyed := serving.NewLeaf(hosts, 7*24*time.Hour, time0.now)
 			keyed.Key = algorithm
 			Expect(keyed.Use(authority)).To(Succeed())
 			Expect(keyed.Certificate().PublicKeyAlgorithm).To(Equal(kind))

@@ -19,8 +19,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
-// Settings holds the settings of a step or an entry. Its fields are those of the public Settings, in the same order, so
-// that one type converts to the other. Every default is filled in. Only the selectors and the conditions can be empty.
+// Settings holds the settings of a step or an entry. Its fields are those of the public Settings but Reads; a spec of the
+// root compares the two. Every default is filled in. Only the selectors and the conditions can be empty.
 type Settings struct {
 	Operations []admissionregistrationv1.OperationType `json:"-"` // empty: they are in Rules
 	Rules      []admissionregistrationv1.RuleWithOperations

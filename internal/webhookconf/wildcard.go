@@ -1,15 +1,5 @@
 package webhookconf
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
-	"code.cloudfoundry.org/eirinix/internal/resources"
-)
-
 // This file limits the meaning of "every resource" for steps without AllowClusterCritical, whatever their
 // failurePolicy. Even with Ignore, each of these requests would wait for a webhook that is down.
 //
@@ -23,6 +13,16 @@ import (
 //
 // A rule matches the resources that it names: the rule "leases" matches Leases, and "*" of a group that is not
 // Kubernetes' own matches all of that group.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/resources"
+)
 
 // wildcardCondition is the name of our matchCondition.
 const wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
