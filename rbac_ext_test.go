@@ -17,9 +17,9 @@ import (
 	"code.cloudfoundry.org/eirinix/manifests"
 )
 
-// documentedRules returns the rules of docs/rights.md, for this fingerprint.
+// documentedRules returns the rules of docs/deploy.md, for this fingerprint.
 func documentedRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
-	text, err := os.ReadFile("docs/rights.md")
+	text, err := os.ReadFile("docs/deploy.md")
 	Expect(err).NotTo(HaveOccurred())
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	Expect(found).NotTo(BeNil())
