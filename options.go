@@ -177,7 +177,7 @@ type ManagerOptions struct {
 	// TracerProvider makes a span for each call, which continues the trace of the API server, and one for each run of a
 	// step, whose context has it. Log lines about the call, exemplars of the durations in the metrics, and recorded calls
 	// carry the trace's ID. A client can ask for its call to be sampled, so let the provider's sampler bound that. The
-	// program shuts the provider down, after Run has returned. nil means that nothing is traced. See docs/tracing.md.
+	// program shuts the provider down, after Run has returned. nil means that nothing is traced. See docs/operate.md#traces.
 	TracerProvider trace.TracerProvider
 
 	// HealthProbeBindAddress ("host:port") is the address that serves /healthz and /readyz over plain HTTP. Empty means
@@ -205,7 +205,7 @@ type ManagerOptions struct {
 
 	// ClientCA certifies the clients that may call. Without it, every client that can reach the port may call. The
 	// reason is that API servers present no client certificate unless they are configured to (see
-	// docs/callers.md). Health endpoints are open to every client.
+	// docs/certificates.md#who-may-call). Health endpoints are open to every client.
 	ClientCA ClientCA
 
 	// TLS changes the TLS configuration of the webhook's port, which has MinVersion TLS 1.2 and NextProtos http/1.1, and to

@@ -38,7 +38,7 @@ func (s *stream) add(element any) error {
 	return err
 }
 
-// jsonPrinter writes one document for programs. The field names are stable and documented in docs/audit.md.
+// jsonPrinter writes one document for programs. The field names are stable and documented in docs/preview-and-audit.md#audit.
 type jsonPrinter struct {
 	w        io.Writer
 	findings stream

@@ -14,7 +14,7 @@ import (
 )
 
 // jsonPrinter writes one document for programs, once all results are known. The field names are stable and documented
-// in docs/preview.md.
+// in docs/preview-and-audit.md#preview.
 type jsonPrinter struct {
 	w       io.Writer
 	secrets bool // whether secrets are shown
