@@ -29,11 +29,19 @@ var unwanted = regexp.MustCompile(`(?i)\b(tells? whether|whoever|somebody|nobody
 
 var what = regexp.MustCompile(`(?i)\bwhat\b`)
 
-// pages are the most words that a page may have.
+// pages are the most words that a page may have, and the most that all of a pattern may have together.
 var pages = []struct {
-	pattern string
-	words   int
-}{{"README.md", 1200}, {"docs/*.md", 1000}, {"docs/*/*.md", 1000}, {"examples/*/README.md", 1000}}
+	patterns   []string
+	words, all int
+}{
+	{[]string{"README.md"}, 1200, 1200},
+	{[]string{"docs/*.md", "docs/reference/*.md"}, 1600, 19_000},
+	{[]string{"docs/adr/*.md"}, 300, 2400},
+	{[]string{"examples/README.md", "examples/*/README.md"}, 1000, 6000},
+}
+
+// maxPages bounds the pages of docs: a reader finds one of a few.
+const maxPages = 24
 
 // share counts the lines of prose, and those with the word "what".
 type share struct{ lines, whats int }
@@ -69,7 +77,7 @@ func main() {
 		}
 	}
 	for _, page := range pages {
-		m.pages(page.pattern, page.words)
+		m.pages(page.patterns, page.words, page.all)
 	}
 	fmt.Printf("%d lines of comments, %.1f %% with \"what\" (at most %.0f %%)\n", m.code.lines, 100*m.code.of(), 100*maxWhat)
 	fmt.Printf("%d lines of comments and sentences in specs, %.1f %% with \"what\" (at most %.0f %%)\n", m.specs.lines, 100*m.specs.of(), 100*maxWhat)
@@ -172,19 +180,28 @@ func opens(file *ast.File) bool {
 	})
 }
 
-// pages counts the words of pages.
-func (m *measure) pages(pattern string, most int) {
-	paths, err := filepath.Glob(pattern)
-	if err != nil {
-		log.Fatalln("prose:", err)
+// pages counts the pages of some patterns, and their words.
+func (m *measure) pages(patterns []string, most, all int) {
+	var paths []string
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			log.Fatalln("prose:", err)
+		}
+		paths = append(paths, found...)
 	}
+	sum := 0
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			log.Fatalln("prose:", err)
 		}
-		if words := len(strings.Fields(string(text))); words > most {
+		words := len(strings.Fields(string(text)))
+		if sum += words; words > most {
 			m.fault("%s: %d words, at most %d", path, words, most)
 		}
+	}
+	if sum > all || len(paths) > maxPages {
+		m.fault("%s: %d pages with %d words, at most %d with %d", strings.Join(patterns, ", "), len(paths), sum, maxPages, all)
 	}
 }
