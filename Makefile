@@ -97,6 +97,11 @@ soak: ## a thousand rotations of the CA under load, a million steps of the model
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./testing/balancing -timeout 1h -v -ginkgo.label-filter=soak
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 
+.PHONY: mutants
+mutants: export KUBEBUILDER_ASSETS = /no/API/server
+mutants: ## change N (10) operators of a ROOM (internal/rollout), one at a time, drawn by SEED, and name those that no spec notices
+	@go run ./.ci/mutants -room "$(ROOM)" $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS)
+
 .PHONY: bench
 bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
 	@$(ASSETS) go -C bench run . $(ARGS)
