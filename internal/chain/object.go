@@ -266,7 +266,8 @@ func newAccount(most int64) account {
 // memory is the share of one object of a call in an account.
 type memory struct {
 	decoding, held hang.Memory
-	index          jsontext.Index // of the text that was read last
+	record         *jsontext.Index // index, if a patch may be made for the object; else nil
+	index          jsontext.Index  // of the text that was read last
 }
 
 func (a account) share(ctx context.Context) *memory {
@@ -281,7 +282,7 @@ func (m *memory) decode(raw []byte, into runtime.Object) error {
 	}
 	m.held.Release()
 	defer m.decoding.Release()
-	made, err := decode.Within(raw, target, &m.index, m.decoding.Take)
+	made, err := decode.Within(raw, target, m.record, m.decoding.Take)
 	if err == nil && m.decoding.Held() > 0 {
 		err = m.held.Take(copies * made)
 	}

@@ -100,6 +100,9 @@ func (x *Runner) newRun(ctx context.Context, c *Chain, req *admissionv1.Admissio
 		object:   object{raw: req.Object.Raw, memory: b.objects.share(ctx)},
 		old:      object{raw: req.OldObject.Raw, memory: b.oldObjects.share(ctx)},
 	}
+	if !c.validating {
+		r.object.memory.record = &r.object.memory.index
+	}
 	if x.Tracer != nil {
 		r.spans = make([]stepSpan, len(c.steps))
 	}

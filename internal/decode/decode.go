@@ -62,7 +62,9 @@ func (d *decoder) fast(obj any) bool {
 	if d.Peek(); d.At == len(d.Text) {
 		return true
 	}
-	v.SetZero()
+	if v.SetZero(); d.doc != nil {
+		*d.doc = jsontext.Index{}
+	}
 	return false
 }
 

@@ -33,13 +33,13 @@ var ErrTooLarge = errors.New("it takes too much memory")
 // Within is Into for callers that share memory. When the object takes more than Free bytes, Within calls take once with
 // the most bytes that the object can take. An error from take ends the decoding. made is the number of bytes that the
 // object has taken, even if it was decoded only in part. doc becomes an Index of raw, or an empty one if sigs.k8s.io/json
-// had to decode it.
+// had to decode it or the decoding failed. nil saves the time to record it.
 func Within(raw []byte, obj any, doc *jsontext.Index, take func(most int64) error) (made int64, err error) {
-	*doc = jsontext.Record(raw)
 	d := newDecoder(raw, maxNesting)
-	d.doc, d.take = doc, take
+	if d.doc, d.take = doc, take; doc != nil {
+		*doc = jsontext.Record(raw)
+	}
 	if !d.fast(obj) && d.err == nil {
-		*doc = jsontext.Index{}
 		return d.slow(obj)
 	}
 	return d.made, d.err
