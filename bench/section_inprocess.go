@@ -21,7 +21,7 @@ const (
 	chainBound    = 1.3
 
 	// extensionBound compares a classic Extension that returns PatchFromPod with a Mutation that does the same.
-	extensionBound = 1.35
+	extensionBound = 1.25
 )
 
 // sectionInProcess compares all peers on the injection, without a network.
