@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
 )
 
 // Shared makes StartControlPlane return one control plane to all tests of the process that request it with equal
@@ -77,13 +79,27 @@ func (s *sharedPlanes) startOf(ctx context.Context, opts ControlPlaneOptions) fu
 	}
 	// ctx must outlive the first test: its end would cancel the start for the other tests.
 	s.starts[key] = sync.OnceValues(func() (*ControlPlane, error) {
-		plane, err := NewControlPlane(ctx, opts)
+		plane, err := newShared(ctx, opts)
 		if err == nil {
 			plane.shared = true
 		}
 		return plane, err
 	})
 	return s.starts[key]
+}
+
+// newShared returns the control plane that the process above this one holds for several packages, if it holds one and the
+// options say nothing of their own. Otherwise it starts one.
+func newShared(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
+	folder := os.Getenv(controlplane.FolderVariable)
+	if folder == "" || opts.internal().Key() != (controlplane.Options{}).Key() {
+		return NewControlPlane(ctx, opts)
+	}
+	plane, err := controlplane.Attach(ctx, folder, opts.internal())
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return &ControlPlane{plane: plane, first: &APIServer{plane.APIServer()}}, nil
 }
 
 // stop stops all of them and waits for those that are still starting.

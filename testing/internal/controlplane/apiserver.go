@@ -109,6 +109,9 @@ func (s *APIServer) Restart(ctx context.Context) error {
 	if s.plane.isStopped() {
 		return errStopped
 	}
+	if s.args == nil {
+		return errors.New("restart one of AddAPIServer: other processes use this one too")
+	}
 	if s.process != nil {
 		// An earlier exit of the server can be the very reason for the restart.
 		_ = s.process.stop(apiServerGrace)

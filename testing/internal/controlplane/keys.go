@@ -28,12 +28,17 @@ const (
 	adminUser  = "eirinix-admin"
 	adminGroup = "system:masters"
 
+	serviceAccountKey = "service-account.key"
+
 	// serviceCIDR is the range of ClusterIPs. kubernetesIP is its first address, that of the Service kubernetes.
 	serviceCIDR  = "10.96.0.0/16"
 	kubernetesIP = "10.96.0.1"
 
 	// A control plane lives for minutes in a test, and for days on a developer's machine.
 	certLifetime = 365 * 24 * time.Hour
+
+	// Specs must not notice the client's own limits.
+	clientQPS, clientBurst = 1000, 2000
 )
 
 // keys holds the keys of one control plane. The servers read files, so the keys are stored in the private folder, and
@@ -46,7 +51,7 @@ type keys struct {
 }
 
 func writeKeys(dir string) (*keys, error) {
-	k := &keys{dir: dir, serviceAccountFile: filepath.Join(dir, "service-account.key")}
+	k := &keys{dir: dir, serviceAccountFile: filepath.Join(dir, serviceAccountKey)}
 	var errs []error
 	write := func(path string, data []byte, err error) {
 		if err == nil {
@@ -68,20 +73,38 @@ func writeKeys(dir string) (*keys, error) {
 	key, err := keyutil.MakeEllipticPrivateKeyPEM()
 	write(k.serviceAccountFile, key, err)
 
-	clientTLS := func(config *rest.Config, err error) *tls.Config {
-		var made *tls.Config
-		if err == nil {
-			made, err = rest.TLSConfigFor(config)
-		}
-		errs = append(errs, err)
-		return made
-	}
-	k.adminTLS = clientTLS(k.clientConfig("", adminUser, []string{adminGroup}))
-	k.etcdTLS = clientTLS(&rest.Config{TLSClientConfig: etcdClient.trusting(etcdCA)}, nil)
-	if err := errors.Join(errs...); err != nil {
+	k.etcdTLS, err = rest.TLSConfigFor(&rest.Config{TLSClientConfig: etcdClient.trusting(etcdCA)})
+	errs = append(errs, err)
+	if err := errors.Join(append(errs, k.makeAdmin())...); err != nil {
 		return nil, fmt.Errorf("keys of the control plane in %s: %w", dir, err)
 	}
 	return k, nil
+}
+
+// readKeys returns the keys that writeKeys has written, but for etcd's.
+func readKeys(dir string) (*keys, error) {
+	k := &keys{dir: dir, serviceAccountFile: filepath.Join(dir, serviceAccountKey), ca: &pair{}}
+	loaded, err := tls.LoadX509KeyPair(k.certFile("ca"), k.keyFile("ca"))
+	if err == nil {
+		k.ca.cert, k.ca.key = loaded.Leaf, loaded.PrivateKey.(*ecdsa.PrivateKey)
+		k.ca.certPEM, err = cert.EncodeCertificates(loaded.Leaf)
+	}
+	if err == nil {
+		err = k.makeAdmin()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keys of the control plane in %s: %w", dir, err)
+	}
+	return k, nil
+}
+
+// makeAdmin makes the settings with which this process probes the API servers.
+func (k *keys) makeAdmin() error {
+	config, err := k.clientConfig("", adminUser, []string{adminGroup})
+	if err == nil {
+		k.adminTLS, err = rest.TLSConfigFor(config)
+	}
+	return err
 }
 
 func (k *keys) certFile(name string) string { return filepath.Join(k.dir, name+".crt") }
@@ -93,7 +116,7 @@ func (k *keys) clientConfig(host, user string, groups []string) (*rest.Config, e
 	if err != nil {
 		return nil, err
 	}
-	return &rest.Config{Host: host, TLSClientConfig: client.trusting(k.ca), QPS: 1000, Burst: 2000}, nil
+	return &rest.Config{Host: host, TLSClientConfig: client.trusting(k.ca), QPS: clientQPS, Burst: clientBurst}, nil
 }
 
 // writeKubeconfig writes a kubeconfig that only its owner can read.

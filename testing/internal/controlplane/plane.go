@@ -3,7 +3,7 @@
 //
 // A control plane needs binaries (assets.go, envtest.go, builder.go), a private folder (rundir.go) with keys (keys.go)
 // and logs (log.go), and the processes (process.go) of its servers (servers.go, apiserver.go). Its state can be put back to an
-// earlier one (backup.go).
+// earlier one (backup.go), and other processes can use it (attach.go).
 package controlplane
 
 // This file starts and stops a whole control plane.
@@ -104,6 +104,9 @@ func (c *Plane) start(ctx context.Context) (err error) {
 	if err := writeKubeconfig(c.Kubeconfig(), first.config); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(c.dir.path, etcdURLFile), []byte(c.etcdURL), 0o600); err != nil {
+		return err
+	}
 	if c.opts.ControllerManager {
 		return c.startControllerManager(ctx)
 	}
@@ -148,7 +151,7 @@ func (c *Plane) Running() error {
 			return server.endedByItself(server.name + " of the shared control plane")
 		}
 	}
-	if apiServer == nil {
+	if apiServer == nil && !c.dir.borrowed {
 		return fmt.Errorf("%s of the shared control plane was stopped", first.name)
 	}
 	return nil

@@ -20,8 +20,9 @@ const (
 // in it, which the kernel releases however the owner ends. Another process that obtains the lock therefore knows that
 // the owner is gone, without relying on process IDs, and can clean up.
 type runDir struct {
-	path string
-	lock *os.File
+	path     string
+	lock     *os.File
+	borrowed bool // from the process that started the control plane; lock is then that of the one who uses it
 }
 
 // runRoot returns the folder that holds all control-plane folders of a user, each named <process ID of the
@@ -64,9 +65,11 @@ func newRunDir() (*runDir, error) {
 	return dir, nil
 }
 
-// remove removes the folder and then releases the lock, so that no sweep sees it half removed.
-func (d *runDir) remove() error {
-	err := os.RemoveAll(d.path)
+// remove removes the folder, unless it is borrowed, and then releases the lock, so that no sweep sees it half removed.
+func (d *runDir) remove() (err error) {
+	if !d.borrowed {
+		err = os.RemoveAll(d.path)
+	}
 	return errors.Join(err, d.lock.Close())
 }
 

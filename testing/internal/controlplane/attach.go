@@ -1,0 +1,105 @@
+package controlplane
+
+// This file lets the packages of one `go test` share a control plane that the process above them has started.
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
+)
+
+// FolderVariable names the folder of a running control plane, for Attach. The command testing/internal/hold sets it.
+const FolderVariable = "EIRINIX_CONTROLPLANE"
+
+const (
+	etcdURLFile = "etcd.url"
+	userLock    = "user.lock"
+)
+
+// Folder returns the private folder of a control plane, which Attach takes.
+func (c *Plane) Folder() string { return c.dir.path }
+
+// Attach returns the control plane in a folder, which another process has started and will stop. One process has it at a
+// time: Attach waits until the one before has ended, and removes what that one left behind that acts on all namespaces.
+// The processes can thus use the same names, and webhooks that match every object. The first API server cannot be paused,
+// stopped or restarted; one that is added can, and ends with Stop.
+func Attach(ctx context.Context, folder string, opts Options) (*Plane, error) {
+	c := &Plane{opts: opts, progress: &progressWriter{w: opts.Progress}, logDir: folder, launcher: newLauncher()}
+	var err error
+	if c.assets, err = findAssets(ctx, opts, c.progress); err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(folder, userLock), true)
+	if err != nil {
+		return nil, fmt.Errorf("lock of the control plane: %w", err)
+	}
+	c.dir = &runDir{path: folder, lock: lock, borrowed: true}
+	c.stop = c.stopAll
+	url, err := os.ReadFile(filepath.Join(folder, etcdURLFile))
+	if err != nil {
+		return nil, fmt.Errorf("control plane in %s: %w", folder, err)
+	}
+	c.etcdURL = string(url)
+	if c.keys, err = readKeys(folder); err != nil {
+		return nil, err
+	}
+	first := &APIServer{plane: c, name: "kube-apiserver"}
+	if first.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
+		return nil, err
+	}
+	first.config.QPS, first.config.Burst = clientQPS, clientBurst
+	c.apiServers = []*APIServer{first}
+	return c, c.clear(ctx)
+}
+
+// clusterWide are the resources of which an object acts on all namespaces, or takes a name from other packages. The order
+// matters: a webhook could refuse the deletion of what comes after it.
+var clusterWide = []schema.GroupVersionResource{
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+}
+
+// ours are all objects but the roles that the API server makes itself.
+var ours = metav1.ListOptions{LabelSelector: "!kubernetes.io/bootstrapping"}
+
+// clear deletes what a package has left, and waits until it is gone.
+func (c *Plane) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	objects, err := dynamic.NewForConfig(c.apiServers[0].config)
+	if err != nil {
+		return err
+	}
+	for _, resource := range clusterWide {
+		for left := -1; left != 0; {
+			err := objects.Resource(resource).DeleteCollection(ctx, metav1.DeleteOptions{}, ours)
+			if err == nil {
+				var list *unstructured.UnstructuredList
+				if list, err = objects.Resource(resource).List(ctx, ours); err == nil {
+					left = len(list.Items)
+				}
+			}
+			if left > 0 {
+				err = wait.Sleep(ctx, portPause)
+			}
+			if err != nil {
+				return fmt.Errorf("%s that the package before has left: %w", resource.Resource, err)
+			}
+		}
+	}
+	return nil
+}

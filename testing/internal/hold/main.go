@@ -1,0 +1,60 @@
+//go:build unix
+
+// Hold runs a command while a control plane runs, which the packages of the module share: those that call
+// eirinixtest.StartControlPlane with eirinixtest.Shared have it one after the other. At the end it prints what the
+// command cost.
+//
+//	go run ./testing/internal/hold go test ./...
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
+)
+
+func main() {
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hold:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run returns the command's exit code.
+func run(args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, errors.New("give the command to run")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	began := time.Now()
+	plane, err := controlplane.New(ctx, controlplane.Options{Progress: os.Stderr})
+	if err != nil {
+		return 0, err
+	}
+	command := exec.CommandContext(ctx, args[0], args[1:]...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.Env = append(os.Environ(), controlplane.FolderVariable+"="+plane.Folder())
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err = errors.Join(command.Run(), plane.Stop())
+
+	var used syscall.Rusage // of all processes that have ended and were waited for
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err == nil {
+		cpu := time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		fmt.Printf("%s of CPU time in %s\n", cpu.Round(time.Second), time.Since(began).Round(time.Second))
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
