@@ -21,7 +21,7 @@ type edit struct {
 }
 
 // showDiff writes the changes of an admission webhook to a pod, as a unified diff of YAML.
-func showDiff(out printer, before, after *corev1.Pod) error {
+func showDiff(out printer, was string, before *corev1.Pod, is string, after *corev1.Pod) error {
 	a, err := podYAML(before)
 	if err != nil {
 		return err
@@ -30,8 +30,8 @@ func showDiff(out printer, before, after *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	out.line("  %s", out.paint(red, "--- sent, as the API server stores it without the webhook"))
-	out.line("  %s", out.paint(green, "+++ stored, as read back from the API server"))
+	out.line("  %s", out.paint(red, "--- "+was))
+	out.line("  %s", out.paint(green, "+++ "+is))
 	colours := map[byte]string{'-': red, '+': green, '@': cyan}
 	for _, e := range unified(edits(strings.Split(a, "\n"), strings.Split(b, "\n"))) {
 		out.line("  %s", out.paint(colours[e.kind], strings.TrimRight(string(e.kind)+e.text, " ")))
@@ -46,7 +46,9 @@ func podYAML(pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	delete(object, "status")
+	for _, field := range []string{"apiVersion", "kind", "status"} {
+		delete(object, field)
+	}
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		for _, field := range []string{"managedFields", "uid", "creationTimestamp", "resourceVersion", "generation"} {
 			delete(metadata, field)

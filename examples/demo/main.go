@@ -65,6 +65,12 @@ func run(ctx context.Context, s settings, out printer) (err error) {
 	}()
 
 	out.title("eirinix demo")
+	if s.kubeconfig == "" {
+		if err := showInMemory(out); err != nil {
+			return err
+		}
+		out.title("\nA real API server")
+	}
 	c, err := openCluster(ctx, s, out)
 	if err != nil {
 		return err

@@ -37,13 +37,17 @@ func podSpec(names ...string) corev1.PodSpec {
 	return spec
 }
 
-func (c *cluster) createPod(ctx context.Context, name string, o metav1.CreateOptions) (*corev1.Pod, error) {
+func newPod(name string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": podName}},
 		Spec:       podSpec("main", "sidecar"),
 	}
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "OWN", Value: "stays as it is"}}
-	return c.client.CoreV1().Pods(c.namespace).Create(ctx, pod, o)
+	return pod
+}
+
+func (c *cluster) createPod(ctx context.Context, name string, o metav1.CreateOptions) (*corev1.Pod, error) {
+	return c.client.CoreV1().Pods(c.namespace).Create(ctx, newPod(name), o)
 }
 
 func (c *cluster) createDeployment(ctx context.Context) (*appsv1.Deployment, error) {

@@ -35,7 +35,7 @@ func showPod(ctx context.Context, c *cluster, plain rehearsal, out printer) erro
 	if err != nil {
 		return err
 	}
-	if err := showDiff(out, plain.pod, pod); err != nil {
+	if err := showDiff(out, "sent, as the API server stores it without the webhook", plain.pod, "stored, as read back from the API server", pod); err != nil {
 		return err
 	}
 	if err := mutated(pod); err != nil {
