@@ -11,6 +11,11 @@
 //		log.Fatal(err)
 //	}
 //
+// # Answers
+//
+// A step that returns Deny or Invalid refuses the object. Any other error is a failure, of which FailurePolicy decides.
+// Settings say for which objects a step is called, and name the objects that it reads; the Call passed to it returns them.
+//
 // # How the API server calls the program
 //
 // In Service mode, as above, the API server calls that Service. In URL mode, with Host and Port, it calls
@@ -26,15 +31,12 @@
 // ValidatingWebhookConfiguration <fingerprint>-validating-hook the validating ones. They are updated in place and stay
 // when the program stops, so that no object slips through unchanged during a restart.
 //
-// # Watchers and reconcilers
-//
-// A Watcher receives pod events, either alone (Watch) or alongside steps (Start). A Reconciler registers a controller on
-// GetKubeManager. AddExtension accepts all of them.
-//
 // # EiriniX
 //
-// The interfaces Manager, Extension, Watcher and Reconciler have the shapes of EiriniX, whose programs build and run
-// unchanged. New programs need Extension only to see the admission request itself; a Mutation is shorter.
+// Manager, Extension, Watcher, Reconciler, ContextFreeReconciler and LabelGUID come from EiriniX, whose programs build and
+// run unchanged. AddExtension accepts them beside steps. A new program needs an Extension only to see the admission
+// request itself; a Mutation is shorter. A Watcher receives pod events, alone (Watch) or beside steps (Start). A
+// Reconciler registers a controller on GetKubeManager.
 package eirinix
 
 import (
