@@ -102,6 +102,10 @@ mutants: export KUBEBUILDER_ASSETS = /no/API/server
 mutants: ## change N (10) operators of a ROOM (internal/rollout), one at a time, drawn by SEED, and name those that no spec notices
 	@go run ./.ci/mutants -room "$(ROOM)" $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS)
 
+.PHONY: check-us
+check-us: ## play docs/check-us.md: each promise holds, and breaks with the change that the page names (ARGS=-row=patches)
+	@$(ASSETS) go run ./.ci/mutants -page docs/check-us.md $(ARGS)
+
 .PHONY: bench
 bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
 	@$(ASSETS) go -C bench run . $(ARGS)

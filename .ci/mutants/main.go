@@ -2,8 +2,10 @@
 // survives: it shows a rule that nothing guards.
 //
 //	go run ./.ci/mutants -room internal/rollout -n 10 -seed 1
+//	go run ./.ci/mutants -page docs/check-us.md
 //
-// The same seed draws the same changes as long as the room does not change. No file of the repository is written.
+// The same seed draws the same changes as long as the room does not change. The second form plays the changes that a page
+// names for its promises. No file of the repository is written.
 package main
 
 import (
@@ -49,7 +51,15 @@ func main() {
 	seed := flag.Uint64("seed", uint64(time.Now().Unix()), "what draws them; the default is another one at each run")
 	filter := flag.String("filter", "!api-server && !slow", "label `filter` of the specs to run")
 	timeout := flag.Duration("timeout", 5*time.Minute, "time for the specs of one change; one that takes longer is noticed")
+	page := flag.String("page", "", "play the rows of this `page` instead, such as docs/check-us.md")
+	row := flag.String("row", "", "of the page, only rows whose promise contains this `text`")
 	flag.Parse()
+	if *page != "" {
+		if err := playPage(*page, *row); err != nil {
+			log.Fatalln("mutants:", err)
+		}
+		return
+	}
 	if *room == "" || flag.NArg() > 0 {
 		log.Fatal("mutants: give -room, and nothing beside the flags; see -help")
 	}
@@ -112,7 +122,11 @@ func (m mutant) play(room, filter string, timeout time.Duration) (said string, s
 		return "", false, err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := m.overlay(dir)
+	text, err := os.ReadFile(m.file)
+	if err != nil {
+		return "", false, err
+	}
+	overlay, err := overlay(dir, m.file, slices.Concat(text[:m.offset], []byte(m.to.String()), text[m.offset+len(m.from.String()):]))
 	if err != nil {
 		return "", false, err
 	}
@@ -135,18 +149,13 @@ func (m mutant) play(room, filter string, timeout time.Duration) (said string, s
 	return "noticed", false, nil
 }
 
-// overlay writes the changed file, and the overlay that puts it in the place of the file.
-func (m mutant) overlay(dir string) (string, error) {
-	text, err := os.ReadFile(m.file)
+// overlay writes the changed text of a file, and the overlay that puts it in the place of the file.
+func overlay(dir, file string, text []byte) (string, error) {
+	original, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
 	}
-	original, err := filepath.Abs(m.file)
-	if err != nil {
-		return "", err
-	}
-	changed := filepath.Join(dir, filepath.Base(m.file))
-	text = slices.Concat(text[:m.offset], []byte(m.to.String()), text[m.offset+len(m.from.String()):])
+	changed := filepath.Join(dir, filepath.Base(file))
 	if err := os.WriteFile(changed, text, 0o600); err != nil {
 		return "", err
 	}

@@ -309,7 +309,7 @@ func (b *builder) build(ctx context.Context, version, dir string, which []binary
 		b.progress.binary(i, binary)
 
 		args := []string{
-			"build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", "-p=" + strconv.Itoa(max(1, b.parallel)),
+			"build", "-v", "-mod=readonly", "-buildvcs=false", "-p=" + strconv.Itoa(max(1, b.parallel)),
 			"-ldflags=" + ldflags(version), "-o", filepath.Join(dir, binary.name), binary.pkg,
 		}
 		if _, err := b.run(ctx, b.progress.compiled, args...); err != nil {

@@ -145,7 +145,7 @@ func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 		}
 
 		for _, flag := range []string{
-			"-trimpath", "-buildvcs=false", "-X k8s.io/component-base/version.gitVersion=v1.2.3",
+			"-buildvcs=false", "-X k8s.io/component-base/version.gitVersion=v1.2.3",
 			"version.gitMajor=1 ", "version.gitMinor=2 ", "version.gitTreeState=clean",
 		} {
 			if got := content(t, filepath.Join(assets, "kube-apiserver")); !strings.Contains(got, flag) {

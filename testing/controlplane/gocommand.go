@@ -41,8 +41,9 @@ func (b *builder) run(ctx context.Context, line func(string), args ...string) (s
 	cmd := exec.CommandContext(ctx, b.goCommand, args...)
 	cmd.Dir = b.module
 	// The user's settings for other modules (a vendor folder, tags, a workspace, another target) do not apply to this
-	// one.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+b.module,
+	// one. All else is as in the user's own builds, so that what both need is compiled once: CGO_ENABLED and -trimpath
+	// would give even the standard library other objects.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+b.module,
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it then removes its temporary files
 	cmd.WaitDelay = 10 * time.Second
