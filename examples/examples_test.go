@@ -2,11 +2,14 @@
 package examples_test
 
 import (
+	"context"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +17,7 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -132,3 +136,22 @@ var _ = Describe("the example", func() {
 		programs.StopsCleanly(reconciler)
 	})
 })
+
+// quiet logs into the output of the spec.
+func quiet() *zap.SugaredLogger {
+	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar()
+}
+
+// run runs a Manager of the spec's own until its end, and waits until it is ready.
+func run(ctx context.Context, m *eirinix.ExtensionManager) {
+	GinkgoHelper()
+	ended := make(chan error, 1)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go func() { ended <- m.Run(running) }()
+	DeferCleanup(func() {
+		stop()
+		Eventually(ended, programs.Patience).Should(Receive(Succeed()))
+	})
+	Eventually(m.Ready(), programs.Patience).Should(BeClosed())
+}

@@ -107,45 +107,32 @@ var _ = Describe("a split deployment", func() {
 		})
 	})
 
-	// worksAfterRegistration registers, and expects of the process that waits for it to become ready, answer and stop.
-	worksAfterRegistration := func(ctx SpecContext, serve *gexec.Session) {
-		GinkgoHelper()
+	It("works when it is registered first, and is registered again without a write", func(ctx SpecContext) {
 		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
-		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
-		programs.StopsCleanly(serve)
-	}
-
-	It("works when it is registered first", func(ctx SpecContext) {
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		secret, configuration := d.versions(ctx)
 		serve := d.serve(plane.Kubeconfig())
 		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
 		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
 		Expect(log(serve)()).NotTo(ContainSubstring(waitsForSecret))
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		secretAgain, configurationAgain := d.versions(ctx)
+		Expect(secretAgain).To(Equal(secret))
+		Expect(configurationAgain).To(Equal(configuration))
 		programs.StopsCleanly(serve)
 	})
 
-	It("works when it is served first, and logs that it waits for the Secret", func(ctx SpecContext) {
-		serve := d.serve(plane.Kubeconfig())
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
+	DescribeTable("works when it is served first, and logs what it waits for:", func(ctx SpecContext, kubeconfig func(SpecContext) string, awaited string, more ...string) {
+		serve := d.serve(kubeconfig(ctx), more...)
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(awaited))
 		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
-		worksAfterRegistration(ctx, serve)
-	})
-
-	It("works when it is served first with the right to make the Secret, and logs that it waits for the registration", func(ctx SpecContext) {
-		serve := d.serve(plane.Kubeconfig(), "-setup-certificate")
-		Eventually(log(serve), programs.Patience).Should(And(
-			ContainSubstring(waitsForRegistration), ContainSubstring(configurationName), ContainSubstring("RegisterExtensions")))
-		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
-		worksAfterRegistration(ctx, serve)
-	})
-
-	It("serves with no other right than to read the Secret", func(ctx SpecContext) {
-		kubeconfig := readerOf(ctx, d.namespace)
-		serve := d.serve(kubeconfig)
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
-		worksAfterRegistration(ctx, serve)
-	})
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(serve)
+	},
+		Entry("the Secret, with no other right than to read it", func(ctx SpecContext) string { return readerOf(ctx, d.namespace) }, waitsForSecret),
+		Entry("the registration, with the right to make the Secret", func(SpecContext) string { return plane.Kubeconfig() }, waitsForRegistration, "-setup-certificate"),
+	)
 
 	It("stops at once while it still waits", func() {
 		serve := d.serve(plane.Kubeconfig())
@@ -153,32 +140,13 @@ var _ = Describe("a split deployment", func() {
 		programs.StopsCleanly(serve)
 	})
 
-	It("writes nothing when it is registered again", func(ctx SpecContext) {
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		secret, configuration := d.versions(ctx)
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		secretAgain, configurationAgain := d.versions(ctx)
-		Expect(secretAgain).To(Equal(secret))
-		Expect(configurationAgain).To(Equal(configuration))
-	})
-
-	DescribeTable("the registering half names the remedy and exits with 1 when", func(prepare func() string, remedies ...string) {
-		register := d.register(prepare())
+	It("has a registering half that names the remedy and exits with 1", func() {
+		config, err := plane.User("powerless")
+		Expect(err).NotTo(HaveOccurred())
+		register := d.register(kubeconfigOf(config))
 		Expect(register).To(gexec.Exit(1))
-		for _, remedy := range remedies {
-			Expect(log(register)()).To(ContainSubstring(remedy))
-		}
-	},
-		Entry("there is no kubeconfig", func() string { return filepath.Join(GinkgoT().TempDir(), "missing") },
-			"ManagerOptions.KubeConfig", "give the path of a kubeconfig file"),
-		Entry("the kubeconfig is none", func() string { return file("{]") },
-			"ManagerOptions.KubeConfig", "give the path of a kubeconfig file"),
-		Entry("it may write nothing", func() string {
-			config, err := plane.User("powerless")
-			Expect(err).NotTo(HaveOccurred())
-			return kubeconfigOf(config)
-		}, secretName, "needs get, create"),
-	)
+		Expect(log(register)()).To(And(ContainSubstring(secretName), ContainSubstring("needs get, create")))
+	})
 })
 
 // readerOf returns the kubeconfig of a user who may only read the certificate Secret.
@@ -214,12 +182,7 @@ func kubeconfigOf(config *rest.Config) string {
 		CurrentContext: "x",
 	})
 	Expect(err).NotTo(HaveOccurred())
-	return file(string(data))
-}
-
-func file(content string) string {
-	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
+	Expect(os.WriteFile(path, data, 0o600)).To(Succeed())
 	return path
 }
