@@ -77,19 +77,6 @@ func TestStepThatHangs(t *testing.T) {
 	Expect(played.said()).To(ContainSubstring("not checked: total, prepared for the loss of objects. The step is not on time"))
 }
 
-func TestStepThatSleepsFiveSeconds(t *testing.T) {
-	played, took := inBubble(t, func(*eirinixtest.API, <-chan struct{}) any {
-		return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
-			time.Sleep(5 * time.Second)
-			return nil
-		})
-	}, properties)
-	Expect(took).To(BeNumerically("<=", 30*time.Second))
-	Expect(played.errors).To(HaveLen(2))
-	Expect(played.errors[0].text).To(HavePrefix("eirinixtest: not on time: "))
-	Expect(played.errors[1].text).To(ContainSubstring(unchecked))
-}
-
 func TestStepThatHangsForLargeObjects(t *testing.T) {
 	large := func(pod *corev1.Pod) bool { return pod.Size() > 4<<10 }
 	for name, check := range map[string]func(*eirinixtest.Harness){
@@ -104,12 +91,6 @@ func TestStepThatHangsForLargeObjects(t *testing.T) {
 				ContainSubstring("\n  kind: Pod\n"), MatchRegexp(`\.\.\. and \d+ more lines`), ContainSubstring(remedyOfLate), Not(ContainSubstring("CheckTime"))))
 		})
 	}
-}
-
-func TestStepThatHangsForChangedObjects(t *testing.T) {
-	played, took := inBubble(t, hanging(func(pod *corev1.Pod) bool { return len(pod.Annotations) > 1 }), properties)
-	Expect(took).To(BeNumerically("<=", 30*time.Second))
-	Expect(played.errors[len(played.errors)-1].text).To(ContainSubstring("not checked, because the answers came too late: "))
 }
 
 func TestStepThatWaitsForTheEndOfItsTime(t *testing.T) {
@@ -152,13 +133,6 @@ func TestStepWhoseClientHasAnotherContext(t *testing.T) {
 		})
 	}, func(h *eirinixtest.Harness) { h.CheckDeadline(example()) })
 	Expect(played.failure).To(And(HavePrefix("eirinixtest: not on time: "), ContainSubstring("was still running 1s later"), ContainSubstring("context.Background")))
-}
-
-func TestStepThatKeepsAllProperties(t *testing.T) {
-	played, took := inBubble(t, func(api *eirinixtest.API, _ <-chan struct{}) any { return good(api.Client()) }, properties)
-	Expect(took).To(BeNumerically("<", 5*time.Second))
-	Expect(played.failure).To(BeEmpty())
-	Expect(played.said()).NotTo(ContainSubstring("not checked"))
 }
 
 // ginkgoTest is a test whose Errorf does not return, as that of ginkgo.
