@@ -2,15 +2,8 @@ package examples_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -26,7 +19,6 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the example agnhost", func() {
@@ -97,30 +89,6 @@ var _ = Describe("the example agnhost", func() {
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
 
-	It("warns the user", func(ctx SpecContext) {
-		r.start("-host")
-		config, heard := plane.Config(), &warnings{}
-		config.WarningHandler = heard
-		maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")
-		Eventually(func(g Gomega) {
-			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "warned-", Labels: map[string]string{"agnhost": "add-label"}}}, metav1.CreateOptions{})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(heard.all()).To(ContainElement("the label added-label was set to yes"))
-		}, programs.Patience).Should(Succeed())
-	})
-
-	It("answers in the version in which it is asked", func(ctx SpecContext) {
-		r.start("-host")
-		for _, version := range []string{"v1", "v1beta1"} {
-			status, answer := review(ctx, nil, version, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","namespace":"default"},"data":{"mutation-start":"yes"}}`)
-			Expect(status).To(Equal(http.StatusOK))
-			Expect(answer).To(HaveKeyWithValue("apiVersion", "admission.k8s.io/"+version))
-			Expect(answer["response"]).To(And(
-				HaveKeyWithValue("uid", "the-uid"), HaveKeyWithValue("allowed", true), HaveKeyWithValue("patchType", "JSONPatch"), HaveKey("patch"),
-				HaveKeyWithValue("auditAnnotations", HaveKeyWithValue("stages", "passed"))))
-		}
-	})
-
 	It("answers only callers that have the right certificate", func(ctx SpecContext) {
 		callers := newAuthority()
 		address, port := programs.FreeAddress()
@@ -134,15 +102,6 @@ var _ = Describe("the example agnhost", func() {
 		Eventually(create, programs.Patience).WithArguments(ctx, client).Should(And(MatchError(ContainSubstring("failed calling webhook")), Not(Satisfy(apierrors.IsForbidden))))
 		Eventually(create, programs.Patience).WithArguments(ctx, configured).Should(And(
 			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("unwanted container name"))))
-
-		By("calling with a certificate of the same CA, for the right name and for another one")
-		for name, expected := range map[string]int{"kube-apiserver": http.StatusOK, "somebody-else": http.StatusForbidden} {
-			certificate, key := Issue(callers.Authority, ForClient(name))
-			pair, err := tls.X509KeyPair(certificate, key)
-			Expect(err).NotTo(HaveOccurred())
-			status, _ := review(ctx, []tls.Certificate{pair}, "v1", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}`)
-			Expect(status).To(Equal(expected), name)
-		}
 	})
 
 	It("serves the configurations of others, with the certificate that they renew, by the arguments of agnhost", func(ctx SpecContext) {
@@ -203,49 +162,3 @@ var _ = Describe("the example agnhost", func() {
 		Expect(agnhost.Err.Contents()).To(ContainSubstring("--tls-cert-file and --tls-private-key-file"))
 	})
 })
-
-// warnings are what the API server tells the user.
-type warnings struct {
-	mu    sync.Mutex
-	texts []string
-}
-
-func (w *warnings) HandleWarningHeader(_ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts = append(w.texts, text)
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.texts...)
-}
-
-// review calls mutating-configmaps as the API server does, about the creation of an object, and gives the answer and its
-// status.
-func review(ctx context.Context, certificates []tls.Certificate, version, object string) (int, map[string]any) {
-	GinkgoHelper()
-	configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "agnhost-example-mutating-hook", metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	w := configuration.Webhooks[0].ClientConfig
-	base, _, _ := strings.Cut(*w.URL, "/mutate/")
-	roots := x509.NewCertPool()
-	Expect(roots.AppendCertsFromPEM(w.CABundle)).To(BeTrue())
-	caller := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certificates}}, Timeout: programs.Patience}
-	defer caller.CloseIdleConnections()
-
-	body := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/%s","kind":"AdmissionReview","request":{"uid":"the-uid","operation":"CREATE","name":"m","namespace":"default",
-		"kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"configmaps"},"userInfo":{},"object":%s}}`, version, object)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/mutate/mutating-configmaps", strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
-	request.Header.Set("Content-Type", "application/json")
-	response, err := caller.Do(request)
-	Expect(err).NotTo(HaveOccurred())
-	defer response.Body.Close()
-	answer := map[string]any{}
-	if response.StatusCode == http.StatusOK {
-		Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
-	}
-	return response.StatusCode, answer
-}

@@ -46,18 +46,6 @@ func (a authority) folder(certificateFile, keyFile, caFile string) string {
 	return dir
 }
 
-// secret makes the Secret that cert-manager would, in the namespace webhooks.
-func (a authority) secret(ctx context.Context) string {
-	GinkgoHelper()
-	certificate, key := Issue(a.Authority, ForServer("127.0.0.1"))
-	made, err := client.CoreV1().Secrets("webhooks").Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "issued-"}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.CertificatePEM},
-	}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return made.Name
-}
-
 // answer approves and signs the next request for a signer's certificate, in place of people and controllers.
 func (a authority) answer(ctx context.Context, signer string) {
 	GinkgoHelper()

@@ -103,29 +103,18 @@ var _ = Describe("the example playbook", func() {
 		Expect(calledAt(ctx)).To(BeEmpty())
 	})
 
-	DescribeTable("works with certificates that come", func(ctx SpecContext, prepare func(ctx context.Context, ca authority) string, answer func(ctx context.Context, ca authority)) {
+	It("works with certificates that come from a signer, after the approval", func(ctx SpecContext) {
 		ca := newAuthority()
-		args := []string{"-certificates", prepare(ctx, ca), "-trust", ca.file()}
-		session := r.launch("-host", args...)
-		answer(ctx, ca)
+		session := r.launch("-host", "-certificates", "csr:example.org/webhooks", "-trust", ca.file())
+		ca.answer(ctx, "example.org/webhooks")
 		isReady(session)
 		works(ctx)
 		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "playbook-example-mutating-hook", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
-	},
-		Entry("from files", func(_ context.Context, ca authority) string {
-			return "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")
-		}, noApproval),
-		Entry("from cert-manager's Secret", func(ctx context.Context, ca authority) string { return "secret:" + ca.secret(ctx) }, noApproval),
-		Entry("from a signer, after the approval", func(context.Context, authority) string { return "csr:example.org/webhooks" },
-			func(ctx context.Context, ca authority) { ca.answer(ctx, "example.org/webhooks") }),
-	)
+	})
 
 	It("has its generated files as the generator makes them", func(ctx SpecContext) {
 		programs.ExpectGenerated(ctx, "playbook", "api/v1/playbook_types.go", playbookCRD, "api/v1/zz_generated.deepcopy.go")
 	})
 })
-
-// noApproval is for sources that need none.
-func noApproval(context.Context, authority) {}

@@ -16,7 +16,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,19 +66,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		served, err := admin.Discovery().ServerVersion()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.TrimSpace(string(output))).To(Equal("Kubernetes " + served.GitVersion))
-
-		print := exec.CommandContext(ctx, "go", "-C", "controlplane", "run", ".", "-print-version")
-		print.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-		output, err = print.Output()
-		Expect(err).NotTo(HaveOccurred())
-
-		version := strings.TrimSpace(string(output))
-		Expect(version).To(MatchRegexp(`^v1\.\d+\.\d+$`))
-		if strings.HasPrefix(filepath.Base(assets), version+"-") { // built by the module's builder
-			Expect(served.GitVersion).To(Equal(version))
-			Expect(served.Major + "." + served.Minor).To(Equal(version[1:strings.LastIndex(version, ".")]))
-			Expect(served.GitTreeState).To(Equal("clean"))
-		}
 	})
 
 	It("keeps its keys to its owner", func(ctx context.Context) {
@@ -101,7 +87,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(apierrors.IsUnauthorized(err)).To(BeTrue(), "APIServerArgs forbid anonymous requests: %v", err)
 	})
 
-	It("turns a Deployment into pods, and collects an object whose owner goes", func(ctx context.Context) {
+	It("turns a Deployment into pods", func(ctx context.Context) {
 		namespace := NewNamespace(ctx, admin, nil)
 		_, err := admin.AppsV1().Deployments(namespace.Name).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -110,39 +96,23 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(pods.Items).To(ConsistOf(HaveField("OwnerReferences", ConsistOf(HaveField("Kind", "ReplicaSet")))))
 		}).WithTimeout(time.Minute).Should(Succeed())
-
-		hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-		_, err = hooks.Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
-			Name: namespace.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}},
-		}}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(admin.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() bool {
-			_, err := hooks.Get(ctx, namespace.Name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
-		}).WithTimeout(time.Minute).Should(BeTrue())
 	})
 
-	It("refuses a user until RBAC binds them", func(ctx context.Context) {
+	It("refuses a user until RBAC binds the groups", func(ctx context.Context) {
 		config, err := plane.User("jane", "developers")
 		Expect(err).NotTo(HaveOccurred())
-
-		jane := Clients(config)
-		_, err = jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
-		Expect(err).To(MatchError(ContainSubstring(`"jane"`)))
-
+		list := func() error {
+			_, err := Clients(config).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+			return err
+		}
+		Expect(list()).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(`"jane"`))))
 		_, err = admin.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "developers"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"}},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-
-		Eventually(func() error {
-			_, err := jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-			return err
-		}).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(list).WithTimeout(30 * time.Second).Should(Succeed())
 		_, err = plane.User("")
 		Expect(err).To(MatchError(HavePrefix("eirinixtest: give User a name")))
 	})

@@ -67,7 +67,7 @@ var _ = Describe("The Harness with a custom resource", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(w *widget) error {
 			w.Spec.Size = max(w.Spec.Size, 3)
 			return nil
-		}), options)
+		}), options, unhurried)
 		result := h.Create(example)
 		Expect(eirinixtest.As[*widget](result).Spec.Size).To(Equal(3))
 		Expect(result).To(eirinixtest.HavePatched(eirinixtest.Operation("replace", "/spec/size", 3)))

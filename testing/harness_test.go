@@ -3,6 +3,7 @@ package eirinixtest_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -139,13 +140,6 @@ var _ = Describe("The Harness", func() {
 		Entry("by the rights of the user, of which others have none", eirinix.Settings{Conditions: conditions("authorizer.group('').resource('secrets').check('get').allowed()")}, false, eirinixtest.AsUser("jane")),
 	)
 
-	It("refuses the request where a condition cannot be evaluated under Fail, as an API server does", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{Conditions: conditions("object.data.missing == ''")}, deny))
-		result := h.Create(configMap("subject", nil))
-		Expect(result).To(eirinixtest.HaveFailed("no such key: data"))
-		Expect(apierrors.IsForbidden(result.Err)).To(BeTrue())
-	})
-
 	It("asks the configured authorizer for rights", func() {
 		var asked authorizer.Attributes
 		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{Conditions: conditions("authorizer.group('apps').resource('deployments').check('bypass').allowed()")}, deny),
@@ -206,6 +200,16 @@ var _ = Describe("The Harness", func() {
 		result := h.Create(configMap("slow", nil), eirinixtest.Timeout(300*time.Millisecond))
 		Expect(result).To(eirinixtest.HaveFailed("request did not complete within requested timeout"))
 		Expect(apierrors.IsTimeout(result.Err)).To(BeTrue())
+	})
+
+	It("distinguishes an ignored failure from silence", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{FailurePolicy: "Ignore"}, func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return errors.New("the database is away")
+		}))
+		result := h.Create(configMap("lucky", nil))
+		Expect(result).To(eirinixtest.BeUnchanged())
+		Expect(result.Calls).To(ConsistOf(And(HaveField("Ignored", true), HaveField("Err", MatchError(ContainSubstring("the database is away"))))))
+		Expect(result.String()).To(ContainSubstring("ignored: failed calling webhook"))
 	})
 
 	It("sends the fields that users may not change as an API server does", func() {
@@ -357,6 +361,11 @@ var _ = Describe("EiriniX's Catalog", func() {
 		Expect(response.Patches).To(HaveLen(1))
 		Expect(response.Patches[0].Json()).To(Equal(
 			`{"op":"add","path":"/spec/containers/0/env","value":[{"name":"STICKY_MESSAGE","value":"Eirinix is awesome!"}]}`))
+	})
+
+	It("reports a request without pod, also of a program that is called through a Service", func() {
+		response := catalog.SimpleExtension().Handle(context.Background(), catalog.SimpleManagerService(), nil, admission.Request{})
+		Expect(response.Result.Code).To(BeEquivalentTo(400))
 	})
 
 	It("returns a watcher that keeps its events", func() {

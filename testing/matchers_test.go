@@ -45,6 +45,7 @@ var _ = Describe("The matchers", func() {
 		Expect(send(other)).NotTo(m)
 	},
 		Entry("allowed and denied", eirinixtest.BeAllowed(), worked, map[string]string{"verdict": "deny"}),
+		Entry("denied and failed", eirinixtest.BeDenied(), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "fail"}),
 		Entry("failed and denied", eirinixtest.HaveFailed("context canceled"), map[string]string{"verdict": "fail"}, map[string]string{"verdict": "deny"}),
 		Entry("codes", eirinixtest.BeDenied().WithCode(403), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "invalid"}),
 		Entry("messages, by a matcher", eirinixtest.BeDenied().WithMessage(Equal("subject is not wanted")), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "invalid"}),

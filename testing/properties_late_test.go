@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -93,6 +94,12 @@ func TestStepThatHangsForLargeObjects(t *testing.T) {
 	}
 }
 
+func TestStepThatHangsForChangedObjects(t *testing.T) {
+	played, took := inBubble(t, hanging(func(pod *corev1.Pod) bool { return len(pod.Annotations) > 1 }), properties)
+	Expect(took).To(BeNumerically("<=", 30*time.Second))
+	Expect(played.errors[len(played.errors)-1].text).To(ContainSubstring("not checked, because the answers came too late: "))
+}
+
 func TestStepThatWaitsForTheEndOfItsTime(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"as long as by default": 0, "as long as the option says": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -133,6 +140,28 @@ func TestStepWhoseClientHasAnotherContext(t *testing.T) {
 		})
 	}, func(h *eirinixtest.Harness) { h.CheckDeadline(example()) })
 	Expect(played.failure).To(And(HavePrefix("eirinixtest: not on time: "), ContainSubstring("was still running 1s later"), ContainSubstring("context.Background")))
+}
+
+func TestStepThatNotesTheTime(t *testing.T) {
+	played, _ := inBubble(t, func(*eirinixtest.API, <-chan struct{}) any {
+		return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "time", time.Now().Truncate(time.Second).Format(time.RFC3339))
+			return nil
+		})
+	}, func(h *eirinixtest.Harness) { h.CheckDeterministic(example()) })
+	Expect(played.failure).To(And(HavePrefix("eirinixtest: not deterministic: "), ContainSubstring("a second later"), ContainSubstring("nor the time")))
+}
+
+func TestStepThatKeepsAllProperties(t *testing.T) {
+	var writes []eirinixtest.APIRequest
+	played, took := inBubble(t, func(api *eirinixtest.API, _ <-chan struct{}) any { return good(api.Client()) }, func(h *eirinixtest.Harness) {
+		properties(h)
+		writes = h.API().Writes()
+	})
+	Expect(took).To(BeNumerically("<", 5*time.Second))
+	Expect(played.failure).To(BeEmpty())
+	Expect(played.said()).NotTo(ContainSubstring("not checked"))
+	Expect(writes).NotTo(BeEmpty(), "so that the absence of writes in dry runs means something")
 }
 
 // ginkgoTest is a test whose Errorf does not return, as that of ginkgo.

@@ -256,7 +256,7 @@ var _ = Describe("CheckReads", func() {
 		elsewhere := limits(configMaps)
 		elsewhere.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "another"}}
 		Expect(failure(silent, elsewhere)).To(ContainSubstring("no step that ran"))
-		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere).CheckProperties(example())
+		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere, unhurried).CheckProperties(example())
 	})
 
 	It("is a part of CheckProperties", func() {

@@ -81,7 +81,7 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 		Expect(losses).To(ContainElements("Disk v2 -> v1 -> v2: spec.class", "Disk v1 -> v2 -> v1: class"))
 	})
 
-	pattern := regexp.MustCompile(`^/[a-z]+(/[a-z]+)*$`)
+	pattern := regexp.MustCompile(`^/[a-z]+(/[a-z]+)*-?$`)
 	DescribeTable("does not fail on objects that the schema refuses", func(m diskMembers, more string, bad func(int64, *string, []Mount) bool) {
 		_, failure := checked(refuses(bad).conversion())
 		Expect(failure).To(ContainSubstring("no such disk"))
@@ -92,17 +92,13 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			func(size int64, _ *string, _ []Mount) bool { return size < 4 || size > 9 }),
 		Entry("because of a required member", diskMembers{}, ", required: [class]",
 			func(_ int64, class *string, _ []Mount) bool { return class == nil }),
-		Entry("because of a pattern, in items", diskMembers{mounts: "{type: array, items: {type: object, properties: {path: {type: string, pattern: '^/[a-z]+(/[a-z]+)*$'}, note: {type: string}}}}"}, "",
+		Entry("because of a pattern, in items", diskMembers{mounts: "{type: array, items: {type: object, properties: {path: {type: string, pattern: '^/[a-z]+(/[a-z]+)*-?$'}, note: {type: string}}}}"}, "",
 			func(_ int64, _ *string, mounts []Mount) bool {
 				return len(mounts) > 0 && !pattern.MatchString(mounts[0].Path)
 			}),
 		Entry("because of lengths", diskMembers{class: "{type: string, minLength: 20, maxLength: 25}"}, ", required: [class]",
 			func(_ int64, class *string, _ []Mount) bool {
 				return class == nil || len([]rune(*class)) < 20 || len([]rune(*class)) > 25
-			}),
-		Entry("because of a format", diskMembers{class: "{type: string, format: ipv4}"}, "",
-			func(_ int64, class *string, _ []Mount) bool {
-				return class != nil && *class != "10.0.0.1" && *class != "192.168.1.255"
 			}),
 		Entry("because of bounds on items", diskMembers{mounts: "{type: array, minItems: 1, maxItems: 1, items: {type: object, properties: {path: {type: string}, note: {type: string}}}}"}, ", required: [mounts]",
 			func(_ int64, _ *string, mounts []Mount) bool { return len(mounts) != 1 }),
@@ -112,8 +108,6 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			}),
 		Entry("because of a rule of CEL", diskMembers{}, `, x-kubernetes-validations: [{rule: "!has(self.class) || self.gibibytes > 0"}]`,
 			func(size int64, class *string, _ []Mount) bool { return class != nil && size <= 0 }),
-		Entry("because of a rule of several schemas", diskMembers{class: "{type: string, allOf: [{enum: [fast, slow]}, {enum: [slow]}]}"}, "",
-			func(_ int64, class *string, _ []Mount) bool { return class != nil && *class != "slow" }),
 	)
 
 	DescribeTable("judges an object by the schema of the version in which it starts", func(older, newer diskMembers, failing string) {

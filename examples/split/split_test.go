@@ -134,12 +134,6 @@ var _ = Describe("a split deployment", func() {
 		Entry("the registration, with the right to make the Secret", func(SpecContext) string { return plane.Kubeconfig() }, waitsForRegistration, "-setup-certificate"),
 	)
 
-	It("stops at once while it still waits", func() {
-		serve := d.serve(plane.Kubeconfig())
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
-		programs.StopsCleanly(serve)
-	})
-
 	It("has a registering half that names the remedy and exits with 1", func() {
 		config, err := plane.User("powerless")
 		Expect(err).NotTo(HaveOccurred())
