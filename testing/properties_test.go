@@ -154,7 +154,7 @@ var _ = Describe("The properties", func() {
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "labels", all)
 				return nil
 			})
-		}, "the same CREATE was answered differently", "sort the keys"),
+		}, "was answered differently a moment later", "sort the keys"),
 		Entry("an extension that writes in a dry run", "without side effects", func(api *eirinixtest.API) any {
 			return mutation(func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				return client.IgnoreAlreadyExists(api.Client().Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "record", Namespace: pod.Namespace}}))
