@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	"code.cloudfoundry.org/eirinix/examples/split/webhook"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -98,6 +100,50 @@ var _ = Describe("the example", func() {
 			"-service", "greeter", "-webhook-namespace", webhookNamespace, "-port", port, "-listen", address)
 		Eventually(greeted, programs.Patience).WithContext(ctx).Should(Succeed())
 		programs.StopsCleanly(service)
+	})
+
+	It("split works in either order of its halves, the one that serves with no right but to read the Secret", func(ctx SpecContext) {
+		unregisterAfterwards("split-example")
+		_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"split-example-setupcertificate"}, Verbs: []string{"get"}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "serve"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "serve"}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		address, port := programs.FreeAddress()
+		flags := []string{"-namespace", namespace, "-host", "127.0.0.1", "-port", port}
+		serves := func() *gexec.Session {
+			return programs.Start(programs.Build("split/serve"), append(flags, "-listen", address, "-kubeconfig", asServiceAccount(namespace, "serve"))...)
+		}
+		registers := func(kubeconfig string) *gexec.Session {
+			session := programs.Start(programs.Build("split/register"), append(flags, "-kubeconfig", kubeconfig)...)
+			Eventually(session, programs.Patience).Should(gexec.Exit())
+			return session
+		}
+		powerless := registers(asServiceAccount(namespace, "serve"))
+		Expect(powerless).To(gexec.Exit(1))
+		Expect(string(powerless.Err.Contents())).To(ContainSubstring("split-example-setupcertificate"))
+
+		first := serves()
+		Eventually(func() string { return string(first.Err.Contents()) }, programs.Patience).Should(ContainSubstring("waiting for the certificate Secret"))
+		Expect(registers(kubeconfig)).To(gexec.Exit(0))
+		isReady(first)
+		Eventually(func(g Gomega) {
+			pod, err := programs.CreatePod(ctx, client, namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pod.Annotations).To(HaveKeyWithValue(webhook.Annotation, namespace))
+		}, programs.Patience).Should(Succeed())
+		programs.StopsCleanly(first)
+
+		second := serves()
+		isReady(second)
+		Expect(string(second.Err.Contents())).NotTo(ContainSubstring("waiting for the certificate Secret"))
+		programs.StopsCleanly(second)
 	})
 
 	It("watcher prints the events of pods", func(ctx SpecContext) {
