@@ -2,19 +2,16 @@ package examples_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"strings"
-	"sync"
+	"os"
+	"path/filepath"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,7 +19,6 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the example agnhost", func() {
@@ -93,31 +89,6 @@ var _ = Describe("the example agnhost", func() {
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
 
-	It("warns the user", func(ctx SpecContext) {
-		r.start("-host")
-		config, heard := plane.Config(), &warnings{}
-		config.WarningHandler = heard
-		maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")
-		Eventually(func(g Gomega) {
-			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "warned-", Labels: map[string]string{"agnhost": "add-label"}}}, metav1.CreateOptions{})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(heard.all()).To(ContainElement("the label added-label was set to yes"))
-		}, programs.Patience).Should(Succeed())
-	})
-
-	DescribeTable("answers in the version in which it is asked", func(ctx SpecContext, version string) {
-		r.start("-host")
-		status, answer := review(ctx, nil, version, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","namespace":"default"},"data":{"mutation-start":"yes"}}`)
-		Expect(status).To(Equal(http.StatusOK))
-		Expect(answer).To(HaveKeyWithValue("apiVersion", "admission.k8s.io/"+version))
-		Expect(answer["response"]).To(And(
-			HaveKeyWithValue("uid", "the-uid"), HaveKeyWithValue("allowed", true), HaveKeyWithValue("patchType", "JSONPatch"), HaveKey("patch"),
-			HaveKeyWithValue("auditAnnotations", HaveKeyWithValue("stages", "passed"))))
-	},
-		Entry(nil, "v1"),
-		Entry(nil, "v1beta1"),
-	)
-
 	It("answers only callers that have the right certificate", func(ctx SpecContext) {
 		callers := newAuthority()
 		address, port := programs.FreeAddress()
@@ -131,60 +102,63 @@ var _ = Describe("the example agnhost", func() {
 		Eventually(create, programs.Patience).WithArguments(ctx, client).Should(And(MatchError(ContainSubstring("failed calling webhook")), Not(Satisfy(apierrors.IsForbidden))))
 		Eventually(create, programs.Patience).WithArguments(ctx, configured).Should(And(
 			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("unwanted container name"))))
+	})
 
-		By("calling with a certificate of the same CA, for the right name and for another one")
-		for name, expected := range map[string]int{"kube-apiserver": http.StatusOK, "somebody-else": http.StatusForbidden} {
-			certificate, key := Issue(callers.Authority, ForClient(name))
-			pair, err := tls.X509KeyPair(certificate, key)
+	It("serves the configurations of others, with the certificate that they renew, by the arguments of agnhost", func(ctx SpecContext) {
+		certificates := newAuthority()
+		files, namespace := certificates.folder("tls.crt", "tls.key", "ca.crt"), programs.Namespace(ctx, client)
+		_, port := programs.FreeAddress()
+		agnhost := programs.Start(programs.Build("agnhost"),
+			"webhook", "--tls-cert-file="+filepath.Join(files, "tls.crt"), "--tls-private-key-file="+filepath.Join(files, "tls.key"), "-v=4", "--port="+port)
+		hooks := client.AdmissionregistrationV1()
+		// validates registers an endpoint for a resource in the namespace, as the owner of a cluster would.
+		validates := func(path string, rule admissionregistrationv1.Rule, operation admissionregistrationv1.OperationType) {
+			GinkgoHelper()
+			made, err := hooks.ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "agnhost-"},
+				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+					Name:                    "validates.agnhost.example.org",
+					Rules:                   []admissionregistrationv1.RuleWithOperations{{Rule: rule, Operations: []admissionregistrationv1.OperationType{operation}}},
+					ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:" + port + path), CABundle: certificates.CertificatePEM},
+					NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+					SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+					AdmissionReviewVersions: []string{"v1"},
+				}},
+			}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
-			status, _ := review(ctx, []tls.Certificate{pair}, "v1", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}`)
-			Expect(status).To(Equal(expected), name)
+			DeferCleanup(func(ctx SpecContext) error {
+				return hooks.ValidatingWebhookConfigurations().Delete(ctx, made.Name, metav1.DeleteOptions{})
+			})
 		}
+		ofRoles := admissionregistrationv1.Rule{APIGroups: []string{"rbac.authorization.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"roles"}}
+		role := func() error {
+			_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "r-"}}, metav1.CreateOptions{})
+			return err
+		}
+		denied := And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("this webhook denies all requests")))
+		validates("/always-deny", ofRoles, admissionregistrationv1.Create)
+		Eventually(role, programs.Patience).Should(denied)
+
+		kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: namespace}, Data: map[string]string{"webhook-e2e-test": "webhook-nondeletable"}}
+		Expect(c.Create(ctx, kept)).To(Succeed())
+		validates("/configmaps", admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}, admissionregistrationv1.Delete)
+		Eventually(func() error { return c.Delete(ctx, kept, crclient.DryRunAll) }, programs.Patience).Should(MatchError(ContainSubstring("cannot be deleted")))
+
+		By("renewing the certificate")
+		certificates = newAuthority()
+		renewed := certificates.folder("tls.crt", "tls.key", "ca.crt")
+		for _, name := range []string{"tls.crt", "tls.key"} {
+			Expect(os.Rename(filepath.Join(renewed, name), filepath.Join(files, name))).To(Succeed())
+		}
+		namespace = programs.Namespace(ctx, client)
+		validates("/always-deny", ofRoles, admissionregistrationv1.Create)
+		Eventually(role, programs.Patience).Should(denied)
+		programs.StopsCleanly(agnhost)
+	})
+
+	It("does not start without a certificate that can be read", func() {
+		agnhost := programs.Start(programs.Build("agnhost"), "webhook", "--tls-cert-file=/nowhere/tls.crt", "--tls-private-key-file=/nowhere/tls.key")
+		Eventually(agnhost, programs.Patience).Should(gexec.Exit(1))
+		Expect(agnhost.Err.Contents()).To(ContainSubstring("--tls-cert-file and --tls-private-key-file"))
 	})
 })
-
-// warnings are what the API server tells the user.
-type warnings struct {
-	mu    sync.Mutex
-	texts []string
-}
-
-func (w *warnings) HandleWarningHeader(_ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts = append(w.texts, text)
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.texts...)
-}
-
-// review calls mutating-configmaps as the API server does, about the creation of an object, and gives the answer and its
-// status.
-func review(ctx context.Context, certificates []tls.Certificate, version, object string) (int, map[string]any) {
-	GinkgoHelper()
-	configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "agnhost-example-mutating-hook", metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	w := configuration.Webhooks[0].ClientConfig
-	base, _, _ := strings.Cut(*w.URL, "/mutate/")
-	roots := x509.NewCertPool()
-	Expect(roots.AppendCertsFromPEM(w.CABundle)).To(BeTrue())
-	caller := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certificates}}, Timeout: programs.Patience}
-	defer caller.CloseIdleConnections()
-
-	body := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/%s","kind":"AdmissionReview","request":{"uid":"the-uid","operation":"CREATE","name":"m","namespace":"default",
-		"kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"configmaps"},"userInfo":{},"object":%s}}`, version, object)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/mutate/mutating-configmaps", strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
-	request.Header.Set("Content-Type", "application/json")
-	response, err := caller.Do(request)
-	Expect(err).NotTo(HaveOccurred())
-	defer response.Body.Close()
-	answer := map[string]any{}
-	if response.StatusCode == http.StatusOK {
-		Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
-	}
-	return response.StatusCode, answer
-}

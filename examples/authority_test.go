@@ -3,6 +3,7 @@ package examples_test
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -44,18 +46,6 @@ func (a authority) folder(certificateFile, keyFile, caFile string) string {
 	return dir
 }
 
-// secret makes the Secret that cert-manager would, in the namespace webhooks.
-func (a authority) secret(ctx context.Context) string {
-	GinkgoHelper()
-	certificate, key := Issue(a.Authority, ForServer("127.0.0.1"))
-	made, err := client.CoreV1().Secrets("webhooks").Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "issued-"}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.CertificatePEM},
-	}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return made.Name
-}
-
 // answer approves and signs the next request for a signer's certificate, in place of people and controllers.
 func (a authority) answer(ctx context.Context, signer string) {
 	GinkgoHelper()
@@ -78,6 +68,32 @@ func (a authority) answer(ctx context.Context, signer string) {
 	approved.Status.Certificate = Sign(a.Authority, request.PublicKey, ForServer("127.0.0.1"))
 	_, err = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
+}
+
+// apiServer starts an API server that shows a client certificate for that name to the webhook at an address.
+func (a authority) apiServer(ctx context.Context, name, address string) kubernetes.Interface {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	write := func(file string, content any) string {
+		text, err := json.Marshal(content)
+		Expect(err).NotTo(HaveOccurred())
+		return writeFile(dir, file, text)
+	}
+	certificate, key := Issue(a.Authority, ForClient(name))
+	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{
+		map[string]any{"name": address, "user": map[string]any{"client-certificate-data": certificate, "client-key-data": key}},
+	}})
+	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
+	config := write("admission.json", map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": []any{
+			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
+			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
+		},
+	})
+	server, err := plane.AddAPIServer(ctx, "--admission-control-config-file="+config)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(server.Stop)
+	return kubernetes.NewForConfigOrDie(server.Config())
 }
 
 func writeFile(dir, name string, content []byte) string {

@@ -62,18 +62,25 @@ func create(ctx context.Context, objects []crclient.Object) {
 	}
 }
 
-// startPod runs the command of a pod with the rights of its ServiceAccount.
-func startPod(example, namespace string, pod corev1.PodSpec, more ...string) *gexec.Session {
+// asServiceAccount returns a kubeconfig with the rights of a ServiceAccount.
+func asServiceAccount(namespace, name string) string {
 	GinkgoHelper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	for _, user := range config.AuthInfos {
-		user.Impersonate = "system:serviceaccount:" + namespace + ":" + pod.ServiceAccountName
+		user.Impersonate = "system:serviceaccount:" + namespace + ":" + name
 		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 	}
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-	return programs.Start(programs.Build(example), append(append(pod.Containers[0].Args, "-kubeconfig", path), more...)...)
+	return path
+}
+
+// startPod runs the command of a pod with the rights of its ServiceAccount.
+func startPod(example, namespace string, pod corev1.PodSpec, more ...string) *gexec.Session {
+	GinkgoHelper()
+	account := asServiceAccount(namespace, pod.ServiceAccountName)
+	return programs.Start(programs.Build(example), append(append(pod.Containers[0].Args, "-kubeconfig", account), more...)...)
 }
 
 // podOf returns the pod template of the only object of a kind.

@@ -32,15 +32,16 @@ var _ = Describe("the example deploy", func() {
 			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)))).To(Succeed())
 	})
 
-	// printed are the objects that the program prints.
-	printed := func(flags ...string) []crclient.Object {
+	run := func(flags ...string) *gexec.Session {
 		GinkgoHelper()
 		session := programs.Start(programs.Build("deploy"), append([]string{
 			"manifests", "-image=registry.example.org/greeting:1.0", "-namespace=" + apps, "-service=greeter", "-webhook-namespace=" + webhooks, "-port=" + port,
 		}, flags...)...)
 		Eventually(session, programs.Patience).Should(gexec.Exit(0))
-		return printedBy(session)
+		return session
 	}
+	// printed are the objects that the program prints.
+	printed := func(flags ...string) []crclient.Object { return printedBy(run(flags...)) }
 
 	greets := func(g Gomega, ctx SpecContext) {
 		pod, err := programs.CreatePod(ctx, client, apps)
@@ -57,18 +58,16 @@ var _ = Describe("the example deploy", func() {
 	})
 
 	It("writes the objects that it prints as a kustomize base, and as a chart", func() {
-		objects, dir := printed("-split"), GinkgoT().TempDir()
-		for _, flag := range []string{"-kustomize", "-helm"} {
-			folder := filepath.Join(dir, flag)
+		kinds, dir := map[string]bool{}, GinkgoT().TempDir()
+		for _, object := range printed("-split") {
+			kinds[strings.ToLower(object.GetObjectKind().GroupVersionKind().Kind)] = true
+		}
+		for flag, below := range map[string]string{"-kustomize": "", "-helm": "templates"} {
 			for range 2 { // the second time over its own files
-				session := programs.Start(programs.Build("deploy"), "manifests", "-image=registry.example.org/greeting:1.0", "-namespace="+apps,
-					"-service=greeter", "-webhook-namespace="+webhooks, "-port="+port, "-split", flag, folder)
-				Eventually(session, programs.Patience).Should(gexec.Exit(0))
-				Expect(session.Out.Contents()).To(BeEmpty())
+				Expect(run("-split", flag, filepath.Join(dir, flag)).Out.Contents()).To(BeEmpty())
 			}
-			for _, object := range objects {
-				kind := object.GetObjectKind().GroupVersionKind().Kind
-				files, err := filepath.Glob(filepath.Join(folder, map[string]string{"-helm": "templates"}[flag], strings.ToLower(kind)+"-*.yaml"))
+			for kind := range kinds {
+				files, err := filepath.Glob(filepath.Join(dir, flag, below, kind+"-*.yaml"))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(files).NotTo(BeEmpty(), kind)
 			}

@@ -2,20 +2,26 @@
 package examples_test
 
 import (
+	"context"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	"code.cloudfoundry.org/eirinix/examples/split/webhook"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -96,6 +102,50 @@ var _ = Describe("the example", func() {
 		programs.StopsCleanly(service)
 	})
 
+	It("split works in either order of its halves, the one that serves with no right but to read the Secret", func(ctx SpecContext) {
+		unregisterAfterwards("split-example")
+		_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"split-example-setupcertificate"}, Verbs: []string{"get"}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "serve"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "serve"}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		address, port := programs.FreeAddress()
+		flags := []string{"-namespace", namespace, "-host", "127.0.0.1", "-port", port}
+		serves := func() *gexec.Session {
+			return programs.Start(programs.Build("split/serve"), append(flags, "-listen", address, "-kubeconfig", asServiceAccount(namespace, "serve"))...)
+		}
+		registers := func(kubeconfig string) *gexec.Session {
+			session := programs.Start(programs.Build("split/register"), append(flags, "-kubeconfig", kubeconfig)...)
+			Eventually(session, programs.Patience).Should(gexec.Exit())
+			return session
+		}
+		powerless := registers(asServiceAccount(namespace, "serve"))
+		Expect(powerless).To(gexec.Exit(1))
+		Expect(string(powerless.Err.Contents())).To(ContainSubstring("split-example-setupcertificate"))
+
+		first := serves()
+		Eventually(func() string { return string(first.Err.Contents()) }, programs.Patience).Should(ContainSubstring("waiting for the certificate Secret"))
+		Expect(registers(kubeconfig)).To(gexec.Exit(0))
+		isReady(first)
+		Eventually(func(g Gomega) {
+			pod, err := programs.CreatePod(ctx, client, namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pod.Annotations).To(HaveKeyWithValue(webhook.Annotation, namespace))
+		}, programs.Patience).Should(Succeed())
+		programs.StopsCleanly(first)
+
+		second := serves()
+		isReady(second)
+		Expect(string(second.Err.Contents())).NotTo(ContainSubstring("waiting for the certificate Secret"))
+		programs.StopsCleanly(second)
+	})
+
 	It("watcher prints the events of pods", func(ctx SpecContext) {
 		before, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -132,3 +182,22 @@ var _ = Describe("the example", func() {
 		programs.StopsCleanly(reconciler)
 	})
 })
+
+// quiet logs into the output of the spec.
+func quiet() *zap.SugaredLogger {
+	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar()
+}
+
+// run runs a Manager of the spec's own until its end, and waits until it is ready.
+func run(ctx context.Context, m *eirinix.ExtensionManager) {
+	GinkgoHelper()
+	ended := make(chan error, 1)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go func() { ended <- m.Run(running) }()
+	DeferCleanup(func() {
+		stop()
+		Eventually(ended, programs.Patience).Should(Receive(Succeed()))
+	})
+	Eventually(m.Ready(), programs.Patience).Should(BeClosed())
+}

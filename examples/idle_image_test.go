@@ -6,7 +6,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,19 +75,4 @@ var _ = Describe("the example idle-image", func() {
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
 		Entry("in a cluster, with the rights that it prints", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
-
-	It("has both steps in one configuration, without side effects in a dry run", func(ctx SpecContext) {
-		r.start("-host")
-		configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "idle-image-example-mutating-hook", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		sends := func(group, resource string) any {
-			return And(
-				HaveField("Rules", ConsistOf(And(
-					HaveField("APIGroups", ConsistOf(group)), HaveField("Resources", ConsistOf(resource)),
-					HaveField("Operations", ConsistOf(admissionregistrationv1.Create, admissionregistrationv1.Update))))),
-				HaveField("SideEffects", HaveValue(Equal(admissionregistrationv1.SideEffectClassNoneOnDryRun))),
-				HaveField("NamespaceSelector.MatchLabels", HaveKeyWithValue("inject-empty-container", "enabled")))
-		}
-		Expect(configuration.Webhooks).To(ContainElements(sends("apps", "deployments"), sends("", "services")))
-	})
 })

@@ -5,8 +5,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,14 +17,6 @@ var _ = DescribeTable("objects that are older than the example can be edited sti
 	func(ctx SpecContext, example, file string, more func() []string) {
 		r := readmeOf(example)
 		unregisterAfterwards(example + "-example")
-		switch example {
-		case "agnhost":
-			r.define(ctx, "widgets.yaml", "agnhost.example.org/v1", "Widget")
-		case "playbook":
-			err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})
-			Expect(crclient.IgnoreAlreadyExists(err)).To(Succeed())
-			r.define(ctx, playbookCRD, "ops.netease.com/v1", "Playbook")
-		}
 		var older []*unstructured.Unstructured
 		for _, object := range programs.ObjectsIn(filepath.Join(example, file)) {
 			if object.GetKind() != "Namespace" {
@@ -59,8 +49,6 @@ var _ = DescribeTable("objects that are older than the example can be edited sti
 	Entry("sidecar", "sidecar", "pods.yaml", without),
 	Entry("policies", "policies", "pod.yaml", without),
 	Entry("idle-image", "idle-image", "workload.yaml", without),
-	Entry("agnhost", "agnhost", "objects.yaml", without),
-	Entry("playbook", "playbook", "playbook.yaml", without),
 	Entry("job-retries", "job-retries", "jobs.yaml", func() []string {
 		address, port := programs.FreeAddress()
 		return []string{"-port", port, "-listen", address, "-cert-dir", newAuthority().folder("cert.pem", "key.pem", "ca.pem")}

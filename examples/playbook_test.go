@@ -2,14 +2,9 @@ package examples_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/gexec"
 	"github.com/onsi/gomega/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,18 +64,17 @@ var _ = Describe("the example playbook", func() {
 			Should(Satisfy(apierrors.IsNotFound), "the controller deletes it")
 	}
 	// calledAt returns the address at which the API server calls each webhook.
-	calledAt := func(ctx context.Context) []admissionregistrationv1.WebhookClientConfig {
+	calledAt := func(ctx context.Context) (configs []admissionregistrationv1.WebhookClientConfig) {
 		GinkgoHelper()
-		var configs []admissionregistrationv1.WebhookClientConfig
-		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+		var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+		Expect(c.List(ctx, &mutating)).To(Succeed())
+		Expect(c.List(ctx, &validating)).To(Succeed())
 		for _, m := range mutating.Items {
 			for _, w := range m.Webhooks {
 				configs = append(configs, w.ClientConfig)
 			}
 		}
-		validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
 		for _, v := range validating.Items {
 			for _, w := range v.Webhooks {
 				configs = append(configs, w.ClientConfig)
@@ -109,55 +103,18 @@ var _ = Describe("the example playbook", func() {
 		Expect(calledAt(ctx)).To(BeEmpty())
 	})
 
-	DescribeTable("works with certificates that come", func(ctx SpecContext, prepare func(ctx context.Context, ca authority) string, answer func(ctx context.Context, ca authority)) {
+	It("works with certificates that come from a signer, after the approval", func(ctx SpecContext) {
 		ca := newAuthority()
-		args := []string{"-certificates", prepare(ctx, ca), "-trust", ca.file()}
-		session := r.launch("-host", args...)
-		answer(ctx, ca)
+		session := r.launch("-host", "-certificates", "csr:example.org/webhooks", "-trust", ca.file())
+		ca.answer(ctx, "example.org/webhooks")
 		isReady(session)
 		works(ctx)
 		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "playbook-example-mutating-hook", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
-	},
-		Entry("from files", func(_ context.Context, ca authority) string {
-			return "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")
-		}, noApproval),
-		Entry("from cert-manager's Secret", func(ctx context.Context, ca authority) string { return "secret:" + ca.secret(ctx) }, noApproval),
-		Entry("from a signer, after the approval", func(context.Context, authority) string { return "csr:example.org/webhooks" },
-			func(ctx context.Context, ca authority) { ca.answer(ctx, "example.org/webhooks") }),
-	)
+	})
 
 	It("has its generated files as the generator makes them", func(ctx SpecContext) {
-		source, err := os.ReadFile("playbook/api/v1/playbook_types.go")
-		Expect(err).NotTo(HaveOccurred())
-		_, line, found := strings.Cut(string(source), "//go:generate ")
-		Expect(found).To(BeTrue())
-		line, _, _ = strings.Cut(line, "\n")
-
-		// The generator writes beside the sources, so it is given a copy of them, inside the module.
-		copied, err := os.MkdirTemp("playbook", "generated-")
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(os.RemoveAll, copied)
-		folder := filepath.Join(copied, "api", "v1")
-		Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(folder, "playbook_types.go"), source, 0o600)).To(Succeed())
-		words := strings.Fields(line)
-		cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-		cmd.Dir = folder
-		session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(session, 5*programs.Patience).Should(gexec.Exit(0))
-
-		for _, file := range []string{playbookCRD, "api/v1/zz_generated.deepcopy.go"} {
-			made, err := os.ReadFile(filepath.Join(copied, file))
-			Expect(err).NotTo(HaveOccurred())
-			committed, err := os.ReadFile(filepath.Join("playbook", file))
-			Expect(err).NotTo(HaveOccurred())
-			Expect(string(committed)).To(Equal(string(made)), "run go generate ./examples/playbook/...: %s", file)
-		}
+		programs.ExpectGenerated(ctx, "playbook", "api/v1/playbook_types.go", playbookCRD, "api/v1/zz_generated.deepcopy.go")
 	})
 })
-
-// noApproval is for sources that need none.
-func noApproval(context.Context, authority) {}

@@ -9,12 +9,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
@@ -81,101 +78,36 @@ var _ = Describe("the example policies", func() {
 		Entry("as a webhook in a cluster", func(ctx context.Context) { r.deploy(ctx) }),
 	)
 
-	// serve runs one step for the guarded namespace.
-	serve := func(ctx context.Context, step any) {
-		GinkgoHelper()
+	It("comes before the webhooks of its sort", func(ctx SpecContext) {
+		applyFile(ctx, "mutating.yaml")
+		applyFile(ctx, "validating.yaml")
 		unregisterAfterwards("beside-policies")
 		m := eirinix.NewManager(eirinix.ManagerOptions{
 			RestConfig: plane.Config(), Namespace: "guarded", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
 			OperatorFingerprint: "beside-policies", Logger: quiet(),
 		})
-		Expect(m.AddExtension(step)).To(Succeed())
-		run(ctx, m)
-	}
-
-	It("is seen by webhooks as mutating policies left the object", func(ctx SpecContext) {
-		applyFile(ctx, "mutating.yaml")
-		serve(ctx, eirinix.Mutation[*corev1.Pod]{ID: "note", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+		var asked atomic.Int32
+		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "note", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 			if given := pod.Spec.AutomountServiceAccountToken; given != nil && !*given {
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "seen", "withheld")
 			}
 			return nil
-		}})
-		Eventually(create, programs.Patience).WithArguments(ctx, newPod(own)).Should(HaveField("Annotations", HaveKeyWithValue("seen", "withheld")))
-	})
-
-	DescribeTable("is asked again after a webhook has changed the object", func(ctx SpecContext, policy admissionregistrationv1.ReinvocationPolicyType, again bool) {
-		outcome := silent
-		if again {
-			outcome = withheld
-		}
-		object := programs.ObjectsIn("policies/mutating.yaml")
-		object[0].Object["spec"].(map[string]any)["reinvocationPolicy"] = string(policy)
-		for _, o := range object {
-			Expect(applyAfresh(ctx, o)).To(Succeed())
-		}
-		// The webhook takes back a field that the policy has set. The policy runs again, or not.
-		serve(ctx, eirinix.Mutation[*corev1.Pod]{ID: "take-back", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if pod.Spec.AutomountServiceAccountToken != nil {
-				pod.Spec.AutomountServiceAccountToken = nil
-				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "taken", "back")
-			}
-			return nil
-		}})
-		Eventually(create, programs.Patience).WithArguments(ctx, newPod(own)).Should(And(
-			HaveField("Annotations", HaveKeyWithValue("taken", "back")), outcome))
-	},
-		Entry("if it says IfNeeded", admissionregistrationv1.IfNeededReinvocationPolicy, true),
-		Entry("not if it says Never", admissionregistrationv1.NeverReinvocationPolicy, false),
-	)
-
-	It("refuses before a validating webhook is asked", func(ctx SpecContext) {
-		applyFile(ctx, "validating.yaml")
-		var asked atomic.Int32
-		serve(ctx, eirinix.Validation[*corev1.Pod]{ID: "count", Create: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+		}})).To(Succeed())
+		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "count", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
 			asked.Add(1)
 			return nil
-		}})
+		}})).To(Succeed())
+		run(ctx, m)
 		Eventually(func(g Gomega) {
-			_, err := create(ctx, newPod(own))
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(create(ctx, newPod(own))).To(HaveField("Annotations", HaveKeyWithValue("seen", "withheld")))
 			g.Expect(asked.Load()).To(BeNumerically(">", 0))
-			_, err = create(ctx, newPod(foreign))
+			_, err := create(ctx, newPod(foreign))
 			g.Expect(err).To(isForbidden)
 		}, programs.Patience).Should(Succeed())
 		before := asked.Load()
 		_, err := create(ctx, newPod(foreign))
 		Expect(err).To(And(isForbidden, MatchError(ContainSubstring("ValidatingAdmissionPolicy"))))
 		Expect(asked.Load()).To(Equal(before))
-	})
-
-	It("is asked about webhook configurations, but not about policies", func(ctx SpecContext) {
-		name := metav1.ObjectMeta{Name: "harmless.example.org"}
-		for _, object := range programs.ObjectsIn("policies/validating.yaml") {
-			if object.GetKind() == "ValidatingAdmissionPolicy" {
-				object.Object["spec"] = map[string]any{
-					"failurePolicy": "Fail",
-					"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
-						"apiGroups": []any{"admissionregistration.k8s.io"}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"*"},
-						// The API server enforces a policy for a moment after its end: it must not hinder the specs that follow.
-						"resourceNames": []any{name.Name},
-					}}},
-					"validations": []any{map[string]any{"expression": "false"}},
-				}
-			} else {
-				unstructured.RemoveNestedField(object.Object, "spec", "matchResources")
-			}
-			Expect(applyAfresh(ctx, object)).To(Succeed())
-		}
-		Eventually(func() error {
-			configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: name}
-			return c.Create(ctx, configuration, crclient.DryRunAll)
-		}, programs.Patience).Should(Satisfy(apierrors.IsInvalid))
-		Expect(c.Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-			ObjectMeta: name, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-				PolicyName: "own-images.example.org", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-			},
-		}, crclient.DryRunAll)).To(Succeed())
 	})
 
 	It("stands in docs/policies.md as it is applied here", func() {

@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,17 @@ func newIngress(namespace, name string, hosts ...string) *networkingv1.Ingress {
 		i.Spec.Rules = append(i.Spec.Rules, networkingv1.IngressRule{Host: host})
 	}
 	return i
+}
+
+// runStep runs a step for a namespace until the end of the spec.
+func runStep(ctx context.Context, namespace string, step any) {
+	GinkgoHelper()
+	m := eirinix.NewManager(eirinix.ManagerOptions{
+		Namespace: namespace, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", OperatorFingerprint: namespace,
+		RestConfig: plane.Config(), Logger: quiet(), UnregisterOnStop: true,
+	})
+	Expect(m.AddExtension(step)).To(Succeed())
+	run(ctx, m)
 }
 
 var _ = Describe("the example unique-host", func() {
@@ -87,34 +99,28 @@ var _ = Describe("the example unique-host", func() {
 			DeferCleanup(second.Stop)
 			servers = []kubernetes.Interface{client, kubernetes.NewForConfigOrDie(second.Config())}
 		})
-		create := func(ctx context.Context, server int, name string, dryRun bool, hosts ...string) error {
-			var o metav1.CreateOptions
-			if dryRun {
-				o.DryRun = []string{metav1.DryRunAll}
-			}
-			_, err := servers[server].NetworkingV1().Ingresses(namespace).Create(ctx, newIngress(namespace, name, hosts...), o)
+		create := func(ctx context.Context, server int, name, host string, dryRun ...string) error {
+			_, err := servers[server].NetworkingV1().Ingresses(namespace).Create(ctx, newIngress(namespace, name, host), metav1.CreateOptions{DryRun: dryRun})
 			return err
 		}
 		// serve runs the step. A call for a host waits until the other one has been decided on.
-		serve := func(ctx context.Context, step eirinix.Validation[*networkingv1.Ingress], both *sync.WaitGroup) {
+		serve := func(ctx context.Context, step eirinix.Validation[*networkingv1.Ingress]) {
 			GinkgoHelper()
+			var both sync.WaitGroup
+			both.Add(len(servers))
 			decide := step.Create
 			step.Create = func(ctx context.Context, c *eirinix.Call, ingress *networkingv1.Ingress) error {
 				err := decide(ctx, c, ingress)
-				if both != nil && (c.DryRun == nil || !*c.DryRun) {
+				if !*c.DryRun {
 					both.Done()
 					both.Wait() // neither Ingress is stored before both have been decided on
 				}
 				return err
 			}
-			m := eirinix.NewManager(eirinix.ManagerOptions{
-				Namespace: namespace, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", OperatorFingerprint: namespace, RestConfig: plane.Config(), Logger: quiet(), UnregisterOnStop: true,
-			})
-			Expect(m.AddExtension(step)).To(Succeed())
-			Expect(create(ctx, 0, "known", false, namespace+".known.example.com")).To(Succeed())
-			run(ctx, m)
+			Expect(create(ctx, 0, "known", namespace+".known.example.com")).To(Succeed())
+			runStep(ctx, namespace, step)
 			for server := range servers { // each API server calls the webhook
-				Eventually(create, programs.Patience).WithArguments(ctx, server, "copy", true, namespace+".known.example.com").Should(denied("belongs to Ingress"))
+				Eventually(create, programs.Patience).WithArguments(ctx, server, "copy", namespace+".known.example.com", metav1.DryRunAll).Should(denied("belongs to Ingress"))
 			}
 		}
 		// answers lets each API server create an Ingress with the same host, at the same time.
@@ -122,7 +128,7 @@ var _ = Describe("the example unique-host", func() {
 			results := make(chan error, 2)
 			for server := range servers {
 				go func() {
-					results <- create(ctx, server, []string{"left", "right"}[server], false, namespace+".example.com")
+					results <- create(ctx, server, []string{"left", "right"}[server], namespace+".example.com")
 				}()
 			}
 			for range servers {
@@ -134,23 +140,15 @@ var _ = Describe("the example unique-host", func() {
 			}
 			return admitted, refusals
 		}
-		called := func(step eirinix.Validation[*networkingv1.Ingress]) (eirinix.Validation[*networkingv1.Ingress], *sync.WaitGroup) {
-			both := &sync.WaitGroup{}
-			both.Add(2)
-			return step, both
-		}
-
 		It("admits both of two requests at the same time if the step only looks", func(ctx SpecContext) {
-			step, both := called(hosts.Unique())
-			serve(ctx, step, both)
+			serve(ctx, hosts.Unique())
 			admitted, refusals := answers(ctx)
 			Expect(refusals).To(BeEmpty())
 			Expect(admitted).To(Equal(2))
 		}, SpecTimeout(time.Minute))
 
 		It("admits one of them if it reserves", func(ctx SpecContext) {
-			step, both := called(hosts.Reserved(namespace))
-			serve(ctx, step, both)
+			serve(ctx, hosts.Reserved(namespace))
 			admitted, refusals := answers(ctx)
 			Expect(admitted).To(Equal(1))
 			Expect(refusals).To(ConsistOf(denied("host " + namespace + ".example.com is reserved for Ingress " + namespace)))
@@ -158,53 +156,34 @@ var _ = Describe("the example unique-host", func() {
 	})
 
 	Describe("its reservations", func() {
-		var namespace string
-		reservation := func(ctx context.Context) *corev1.ConfigMap {
-			GinkgoHelper()
-			all, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			for _, cm := range all.Items {
-				if cm.Data["host"] == "shop.example.com" {
-					return &cm
-				}
-			}
-			Fail("there is no reservation")
-			return nil
-		}
-		edit := func(ctx context.Context, edits map[string]string) {
-			GinkgoHelper()
-			cm := reservation(ctx)
-			for key, value := range edits {
-				cm.Data[key] = value
-			}
-			_, err := client.CoreV1().ConfigMaps(namespace).Update(ctx, cm, metav1.UpdateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-		}
-
 		It("end with their Ingress, are kept by an edit, and are taken over when they are old", func(ctx SpecContext) {
-			namespace = programs.Namespace(ctx, client)
-			m := eirinix.NewManager(eirinix.ManagerOptions{
-				Namespace: namespace, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", OperatorFingerprint: namespace, RestConfig: plane.Config(), Logger: quiet(), UnregisterOnStop: true,
-			})
-			Expect(m.AddExtension(hosts.Reserved(namespace))).To(Succeed())
-			run(ctx, m)
+			namespace := programs.Namespace(ctx, client)
+			reserved := func(g Gomega) corev1.ConfigMap {
+				all, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+				g.Expect(err).NotTo(HaveOccurred())
+				i := slices.IndexFunc(all.Items, func(m corev1.ConfigMap) bool { return m.Data["host"] == "shop.example.com" })
+				g.Expect(i).To(BeNumerically(">=", 0))
+				return all.Items[i]
+			}
+			runStep(ctx, namespace, hosts.Reserved(namespace))
 			create := func(name string) error {
 				return c.Create(ctx, newIngress(namespace, name, "shop.example.com"))
 			}
-			old := map[string]string{"since": "2020-01-01T00:00:00Z"}
 			Eventually(func(g Gomega) { // the API server calls from the first Ingress with a reservation on
 				g.Expect(crclient.IgnoreNotFound(c.Delete(ctx, newIngress(namespace, "first")))).To(Succeed())
 				g.Expect(create("first")).To(Succeed())
-				g.Expect(client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})).To(HaveField("Items", ContainElement(HaveField("Data", HaveKeyWithValue("name", "first")))))
+				g.Expect(reserved(g).Data).To(HaveKeyWithValue("name", "first"))
 			}, programs.Patience).Should(Succeed())
 			Expect(c.Create(ctx, newIngress(namespace, "tried", "shop.example.com"), crclient.DryRunAll)).To(denied("shop.example.com"))
-			edit(ctx, old)
+			old := reserved(Default)
+			old.Data["since"] = "2020-01-01T00:00:00Z"
+			Expect(c.Update(ctx, &old)).To(Succeed())
 			Eventually(create, programs.Patience).WithArguments("second").Should(denied("host shop.example.com belongs to Ingress " + namespace + "/first"))
 			Expect(c.Patch(ctx, newIngress(namespace, "first"), crclient.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"edited":"true"}}}`)))).To(Succeed())
 
 			Expect(c.Delete(ctx, newIngress(namespace, "first"))).To(Succeed())
 			Eventually(create, programs.Patience).WithArguments("second").Should(Succeed(), "old, and without its Ingress")
-			Expect(reservation(ctx).Data).To(HaveKeyWithValue("name", "second"))
+			Expect(reserved(Default).Data).To(HaveKeyWithValue("name", "second"))
 			Expect(c.Delete(ctx, newIngress(namespace, "second"))).To(Succeed())
 			Eventually(create, programs.Patience).WithArguments("third").Should(denied("is reserved for Ingress " + namespace + "/second"))
 			Expect(create("second")).To(Succeed(), "its own reservation")

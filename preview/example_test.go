@@ -3,8 +3,6 @@ package preview_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,55 +36,6 @@ func ExampleCommand() {
 	//
 	// 2 objects: 0 changed, 1 denied
 	// of 2 objects, 1 would be denied
-}
-
-// Machines get JSON, from any input and to any output.
-func ExampleCommand_json() {
-	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-	if err := x.AddExtension(noRoot); err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = preview.Command(context.Background(), x, []string{"-o", "json", "-"}, func(o *preview.Options) {
-		o.Stdin = strings.NewReader("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}")
-		o.Stdout = os.Stdout
-	})
-	// Output:
-	// {
-	//   "objects": [
-	//     {
-	//       "source": "standard input",
-	//       "operation": "CREATE",
-	//       "apiVersion": "v1",
-	//       "kind": "ConfigMap",
-	//       "namespace": "default",
-	//       "name": "settings",
-	//       "allowed": true,
-	//       "changed": false,
-	//       "notCalled": [
-	//         {
-	//           "webhook": "pods-41eba629.eirini-x.eirinix.cloudfoundry.org",
-	//           "why": "its rules do not name CREATE of configmaps"
-	//         }
-	//       ],
-	//       "object": {
-	//         "apiVersion": "v1",
-	//         "kind": "ConfigMap",
-	//         "metadata": {
-	//           "name": "settings",
-	//           "namespace": "default"
-	//         }
-	//       }
-	//     }
-	//   ],
-	//   "summary": {
-	//     "objects": 1,
-	//     "changed": 0,
-	//     "denied": 0,
-	//     "failed": 0,
-	//     "ignored": 0
-	//   }
-	// }
 }
 
 // noRoot refuses pods that run as root.

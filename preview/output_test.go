@@ -17,7 +17,7 @@ import (
 
 var _ = Describe("The output of a preview", func() {
 	It("is JSON for programs", func() {
-		p := command(program(), pod+"---\n"+denied, "-o", "json", "-")
+		p := command(program(), pod+"---\n"+denied+"\n"+configMap("apps", "m"), "-o", "json", "-")
 		Expect(p.err).To(HaveOccurred())
 		Expect(p.objects()).To(And(
 			HaveKeyWithValue("Pod web", And(
@@ -26,12 +26,13 @@ var _ = Describe("The output of a preview", func() {
 				HaveKeyWithValue("steps", ConsistOf(HaveKeyWithValue("step", "label"))),
 				HaveKeyWithValue("object", HaveKeyWithValue("metadata", HaveKeyWithValue("labels", HaveKeyWithValue("seen", "yes")))),
 			)),
+			HaveKeyWithValue("ConfigMap m", HaveKeyWithValue("notCalled", ConsistOf(HaveKeyWithValue("why", "its rules do not name CREATE of configmaps")))),
 			HaveKeyWithValue("Pod bad", And(
 				HaveKeyWithValue("allowed", false), Not(HaveKey("object")),
 				HaveKeyWithValue("denial", And(HaveKeyWithValue("message", "not here"), HaveKeyWithValue("step", "label"), HaveKeyWithValue("code", 403.0))),
 			)),
 		))
-		Expect(p.stdout).To(MatchRegexp(`"summary": \{\s+"objects": 2,\s+"changed": 1,\s+"denied": 1,\s+"failed": 0`))
+		Expect(p.stdout).To(MatchRegexp(`"summary": \{\s+"objects": 3,\s+"changed": 1,\s+"denied": 1,\s+"failed": 0`))
 	})
 
 	It("is YAML for kubectl, with every field", func() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,6 +17,11 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/preview"
 )
+
+func TestPreview(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Preview")
+}
 
 // previewed is the output of a command and its error.
 type previewed struct {

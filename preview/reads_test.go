@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,15 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/preview"
@@ -56,18 +62,15 @@ func emptyReads(p previewed) []map[string]string {
 }
 
 var _ = Describe("Other objects in the cluster", func() {
-	It("come from files, folders and standard input, and are not sent", func() {
+	It("come from files, folders and standard input, are not sent, and need names", func() {
 		folder := GinkgoT().TempDir()
-		Expect(os.Mkdir(filepath.Join(folder, "below"), 0o700)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(folder, "b.yaml"), []byte(configMap("apps", "in-folder")), 0o600)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(folder, "below", "c.yaml"), []byte(configMap("apps", "below")), 0o600)).To(Succeed())
 		list := `{"apiVersion": "v1", "kind": "ConfigMapList", "items": [{"metadata": {"name": "in-list"}}]}`
-		args := []string{"-o", "json", "-f", file("pod.yaml", pod), "-with", file("a.yaml", configMap("apps", "in-file")), "-with", folder, "-with", "-", "-n", "mine"}
-		p := command(program(lists(configMaps)), list, args...)
+		p := command(program(lists(configMaps)), list, "-o", "json", "-f", file("pod.yaml", pod), "-with", file("a.yaml", configMap("apps", "in-file")), "-with", folder, "-with", "-", "-n", "mine")
 		Expect(p.err).NotTo(HaveOccurred())
 		Expect(p.objects()).To(And(HaveLen(1), HaveKeyWithValue("Pod web", HaveKeyWithValue("warnings", ContainElement("found apps/in-file apps/in-folder mine/in-list")))))
-		p = command(program(lists(configMaps)), list, append(args, "-R")...)
-		Expect(p.objects()["Pod web"]).To(HaveKeyWithValue("warnings", ContainElement("found apps/below apps/in-file apps/in-folder mine/in-list")))
+		Expect(command(program(), "{apiVersion: v1, kind: ConfigMap, metadata: {generateName: m-}}", file("pod.yaml", pod), "-with", "-").err).
+			To(MatchError("preview: -with: standard input: ConfigMap has no name; set metadata.name, as every object in a cluster has it"))
 	})
 
 	It("join the manifests, the results of those before, and the objects of the program", func() {
@@ -78,10 +81,9 @@ var _ = Describe("Other objects in the cluster", func() {
 		changed := configMaps
 		changed.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "changed"}}
 		with := file("with.yaml", configMap("apps", "before")+configMap("apps", "same"))
-		Expect(command(program(mark, lists(changed)), configMap("apps", "before")+"---\n"+pod+configMap("apps", "after"), "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/before\n"))
-		Expect(command(program(lists(configMaps)), pod+configMap("apps", "after"), "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/after apps/before apps/same\n"))
-		manifest := strings.ReplaceAll(configMap("apps", "before"), "app: web", "app: changed")
-		Expect(command(program(lists(changed)), pod+manifest, "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/before\n"), "as the manifest has it")
+		manifests := configMap("apps", "before") + "---\n" + pod + configMap("apps", "after")
+		Expect(command(program(mark, lists(changed)), manifests, "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/before\n"))
+		Expect(command(program(lists(configMaps)), manifests, "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/after apps/before apps/same\n"))
 
 		var out bytes.Buffer
 		Expect(preview.Command(GinkgoT().Context(), program(lists(configMaps)), []string{"-"}, func(o *preview.Options) {
@@ -132,30 +134,78 @@ var _ = Describe("Other objects in the cluster", func() {
 		Expect(command(x, fmt.Sprintf(namespace, "b")+pod, "-", "-with", with).stdout).NotTo(ContainSubstring("ran: selective"))
 	})
 
-	It("need names", func() {
-		Expect(command(program(), "{apiVersion: v1, kind: ConfigMap, metadata: {generateName: m-}}", file("pod.yaml", pod), "-with", "-").err).
-			To(MatchError("preview: -with: standard input: ConfigMap has no name; set metadata.name, as every object in a cluster has it"))
-	})
-
 	It("are asked for where a step looks at objects of which there was none", func() {
 		declared := eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"apps"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
-		p := command(program(lists(declared)), pod+configMap("other", "m"), "-")
-		Expect(p.stdout).To(HaveSuffix("2 objects: 1 changed\n" +
+		Expect(command(program(lists(declared)), pod+configMap("other", "m"), "-").stdout).To(HaveSuffix("2 objects: 1 changed\n" +
 			"step lists looks at eirinix.Read{Object: &v1.ConfigMap{}, Namespaces: [\"apps\"], Labels: app=web}, and there was none: give the objects with -with\n"))
-		p = command(program(lists(declared)), pod, "-", "-o", "json")
-		Expect(emptyReads(p)).To(ConsistOf(Equal(map[string]string{"step": "lists", "read": `eirinix.Read{Object: &v1.ConfigMap{}, Namespaces: ["apps"], Labels: app=web}`})))
-
-		with := file("with.yaml", configMap("apps", "m"))
-		Expect(emptyReads(command(program(lists(declared)), pod, "-", "-o", "json", "-with", with))).To(BeEmpty())
-		Expect(emptyReads(command(program(lists(declared)), configMap("other", "m"), "-", "-o", "json"))).To(BeEmpty(), "the step did not run")
-		Expect(emptyReads(command(program(lists(declared)), strings.ReplaceAll(pod, "web", "a")+"---\n"+pod+configMap("apps", "m"), "-", "-o", "json"))).To(BeEmpty())
-		refused := eirinix.Validation[*corev1.ConfigMap]{ID: "refused", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") }}
-		lost := command(program(lists(declared), refused), pod+configMap("apps", "m")+"---\n"+strings.ReplaceAll(pod, "web", "last"), "-", "-o", "json")
-		Expect(lost.objects()["Pod last"]).To(HaveKeyWithValue("warnings", ContainElement("found ")))
-		Expect(emptyReads(lost)).To(BeEmpty(), "there was one before")
-		both := pod + "---\n" + strings.ReplaceAll(pod, "web", "other")
+		asked := func(step any, manifests string, more ...string) []map[string]string {
+			GinkgoHelper()
+			return emptyReads(command(program(step), manifests, append(more, "-", "-o", "json")...))
+		}
+		Expect(asked(lists(declared), pod)).To(ConsistOf(Equal(map[string]string{"step": "lists", "read": `eirinix.Read{Object: &v1.ConfigMap{}, Namespaces: ["apps"], Labels: app=web}`})))
+		Expect(asked(lists(declared), pod, "-with", file("with.yaml", configMap("apps", "m")))).To(BeEmpty())
+		Expect(asked(lists(declared), configMap("other", "m"))).To(BeEmpty(), "the step did not run")
+		Expect(asked(lists(declared), strings.ReplaceAll(pod, "web", "a")+"---\n"+pod+configMap("apps", "m"))).To(BeEmpty())
 		pods := eirinix.Validation[*corev1.Pod]{ID: "pods", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Pod{}}}}, Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
-		Expect(emptyReads(command(program(pods), pod, "-", "-o", "json"))).To(HaveLen(1), "a pod does not exist before it is created")
-		Expect(emptyReads(command(program(pods), both, "-", "-o", "json"))).To(BeEmpty())
+		Expect(asked(pods, pod)).To(HaveLen(1), "a pod does not exist before it is created")
+		Expect(asked(pods, pod+"---\n"+strings.ReplaceAll(pod, "web", "other"))).To(BeEmpty())
+	})
+})
+
+// roundTrip is a transport that a function plays.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+var _ = Describe("Extensions with a client", func() {
+	reader := eirinix.Validation[*corev1.Pod]{ID: "reader", Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+		kube, err := c.Manager.GetKubeClient()
+		if err != nil {
+			return err
+		}
+		if _, err := kube.Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return errors.New("the pod is there before it is created")
+		}
+		settings, err := kube.ConfigMaps(pod.Namespace).Get(ctx, "settings", metav1.GetOptions{})
+		if err != nil {
+			return eirinix.Deny("no settings")
+		}
+		if _, err := kube.Secrets(pod.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return eirinix.Deny("settings say %s", settings.Data["a"])
+	}}
+	const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}`
+
+	It("find the manifests in the cluster, whatever their order, and have their writes reported", func() {
+		p := command(program(reader), pod+"---\n"+settings, "-")
+		Expect(p.stdout).To(And(ContainSubstring("by reader: settings say b"), ContainSubstring("would write: create secrets default/")))
+	})
+
+	It("read directly through a controller-runtime manager, and never through the program's own", func() {
+		elsewhere := false
+		theirs, err := manager.New(&rest.Config{Host: "http://cluster.invalid", Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			elsewhere = true
+			return nil, errors.New("this is the cluster")
+		})}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return meta.NewDefaultRESTMapper(nil), nil
+		}})
+		Expect(err).NotTo(HaveOccurred())
+		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", KubeManager: theirs})
+		Expect(x.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "cached", Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			found := &corev1.ConfigMap{}
+			if err := c.Manager.GetKubeManager().GetClient().Get(ctx, client.ObjectKey{Namespace: "default", Name: "settings"}, found); err != nil {
+				return err
+			}
+			return eirinix.Deny("settings say %s", found.Data["a"])
+		}})).To(Succeed())
+		Expect(command(x, pod+"---\n"+settings, "-").stdout).To(ContainSubstring("by cached: settings say b"))
+		Expect(elsewhere).To(BeFalse())
+		Expect(x.GetKubeManager()).To(BeIdenticalTo(theirs), "the Manager is as it was")
+	})
+
+	It("are reported when they ask for an object outside of the manifests", func() {
+		Expect(command(program(reader), pod, "-").stdout).To(And(
+			ContainSubstring("by reader: no settings"), ContainSubstring("not among the manifests: get configmaps default/settings")))
 	})
 })

@@ -15,8 +15,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -43,7 +43,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		admin = Clients(plane.Config())
 	})
 
-	It("gets a controller manager later, and only one", func(ctx context.Context) {
+	It("gets a controller manager later, and only one, and reports its progress", func(ctx context.Context) {
 		folder := filepath.Dir(plane.Kubeconfig())
 		Expect(serverPIDs(folder)).NotTo(HaveKey("kube-controller-manager"))
 		Expect(plane.StartControllerManager(ctx)).To(Succeed())
@@ -51,13 +51,9 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(pids).To(HaveKey("kube-controller-manager"))
 		Expect(plane.StartControllerManager(ctx)).To(Succeed())
 		Expect(serverPIDs(folder)).To(Equal(pids))
-	})
-
-	It("reports its progress", func() {
 		Expect(progress.String()).To(And(
 			HavePrefix("eirinixtest: binaries from /"),
 			ContainSubstring("\neirinixtest: logs in "+plane.LogDir()+"\n"),
-			ContainSubstring("\neirinixtest: etcd is ready after "),
 			ContainSubstring("\neirinixtest: kube-apiserver is ready after "),
 			ContainSubstring("\neirinixtest: kube-controller-manager is ready after ")))
 	})
@@ -70,30 +66,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		served, err := admin.Discovery().ServerVersion()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.TrimSpace(string(output))).To(Equal("Kubernetes " + served.GitVersion))
-
-		print := exec.CommandContext(ctx, "go", "-C", "controlplane", "run", ".", "-print-version")
-		print.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-		output, err = print.Output()
-		Expect(err).NotTo(HaveOccurred())
-
-		version := strings.TrimSpace(string(output))
-		Expect(version).To(MatchRegexp(`^v1\.\d+\.\d+$`))
-		if strings.HasPrefix(filepath.Base(assets), version+"-") { // built by the module's builder
-			Expect(served.GitVersion).To(Equal(version))
-			Expect(served.Major + "." + served.Minor).To(Equal(version[1:strings.LastIndex(version, ".")]))
-			Expect(served.GitTreeState).To(Equal("clean"))
-		}
-	})
-
-	It("has the objects that the API server makes for itself once it has started", func(ctx context.Context) {
-		for _, name := range []string{"default", "kube-system"} {
-			_, err := admin.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			Expect(err).NotTo(HaveOccurred())
-		}
-		_, err := admin.RbacV1().ClusterRoles().Get(ctx, "cluster-admin", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = admin.SchedulingV1().PriorityClasses().Get(ctx, "system-cluster-critical", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
 	})
 
 	It("keeps its keys to its owner", func(ctx context.Context) {
@@ -115,73 +87,32 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(apierrors.IsUnauthorized(err)).To(BeTrue(), "APIServerArgs forbid anonymous requests: %v", err)
 	})
 
-	It("turns a Deployment into a ReplicaSet and pods", func(ctx context.Context) {
+	It("turns a Deployment into pods", func(ctx context.Context) {
 		namespace := NewNamespace(ctx, admin, nil)
-		labels := map[string]string{"app": "web"}
-		replicas := int32(2)
-
-		_, err := admin.AppsV1().Deployments(namespace.Name).Create(ctx, &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: "web"},
-			Spec: appsv1.DeploymentSpec{
-				Replicas: &replicas,
-				Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}},
-				},
-			},
-		}, metav1.CreateOptions{})
+		_, err := admin.AppsV1().Deployments(namespace.Name).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-
 		Eventually(func(g Gomega) {
 			pods, err := admin.CoreV1().Pods(namespace.Name).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pods.Items).To(HaveLen(2))
-			g.Expect(pods.Items[0].OwnerReferences[0].Kind).To(Equal("ReplicaSet"))
+			g.Expect(pods.Items).To(ConsistOf(HaveField("OwnerReferences", ConsistOf(HaveField("Kind", "ReplicaSet")))))
 		}).WithTimeout(time.Minute).Should(Succeed())
 	})
 
-	It("collects a cluster object when the namespace that owns it goes", func(ctx context.Context) {
-		namespace := NewNamespace(ctx, admin, nil)
-		hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-
-		_, err := hooks.Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: namespace.Name,
-				OwnerReferences: []metav1.OwnerReference{
-					{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID},
-				},
-			},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(admin.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})).To(Succeed())
-
-		Eventually(func() bool {
-			_, err := hooks.Get(ctx, namespace.Name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
-		}).WithTimeout(time.Minute).Should(BeTrue())
-	})
-
-	It("refuses a user until RBAC binds them", func(ctx context.Context) {
+	It("refuses a user until RBAC binds the groups", func(ctx context.Context) {
 		config, err := plane.User("jane", "developers")
 		Expect(err).NotTo(HaveOccurred())
-
-		jane := Clients(config)
-		_, err = jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
-		Expect(err).To(MatchError(ContainSubstring(`"jane"`)))
-
+		list := func() error {
+			_, err := Clients(config).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+			return err
+		}
+		Expect(list()).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(`"jane"`))))
 		_, err = admin.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "developers"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"}},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-
-		Eventually(func() error {
-			_, err := jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-			return err
-		}).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(list).WithTimeout(30 * time.Second).Should(Succeed())
 		_, err = plane.User("")
 		Expect(err).To(MatchError(HavePrefix("eirinixtest: give User a name")))
 	})
@@ -259,6 +190,51 @@ var _ = Describe("StartControlPlane", Label("api-server"), func() {
 		Expect(eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) { o.Assets, o.Progress = "/nowhere", nil })).To(BeNil())
 		Expect(t.fatal).To(HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder"))
 	})
+})
+
+var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
+	var plane *eirinixtest.ControlPlane
+	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared) })
+
+	options := func(fingerprint string) eirinix.ManagerOptions {
+		return eirinix.ManagerOptions{
+			RestConfig: plane.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+			OperatorFingerprint: fingerprint, Logger: zap.NewNop().Sugar(),
+		}
+	}
+	marking := func(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+			c.Data = map[string]string{"marked": "yes"}
+			return nil
+		}})).To(Succeed())
+		return m
+	}
+
+	It("returns when the first object is sent to the Manager, and leaves nothing behind", func(ctx SpecContext) {
+		m, clients := marking(options("started")), Clients(plane.Config())
+		Expect(failureOf(func(t *fakeTest) {
+			eirinixtest.StartManager(t, m)
+			made, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "first-"}}, metav1.CreateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(made.Data).To(HaveKeyWithValue("marked", "yes"))
+		})).To(BeEmpty())
+		_, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "started-mutating-hook", metav1.GetOptions{})
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(m.Run(ctx)).NotTo(Succeed(), "it has run")
+	}, SpecTimeout(2*patience))
+
+	It("fails the test with the fault", func(SpecContext) {
+		start := func(m *eirinix.ExtensionManager) string {
+			return failureOf(func(t *fakeTest) { eirinixtest.StartManager(t, m) })
+		}
+		Expect(start(eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()}))).
+			To(And(ContainSubstring("Run returned before the Manager was ready"), ContainSubstring("Host is empty")))
+		elsewhere := options("elsewhere")
+		elsewhere.Port = 1 // where nothing listens
+		Expect(start(marking(elsewhere))).To(And(ContainSubstring("the API server does not call the Manager"), ContainSubstring("set ManagerOptions.Port to")))
+	}, SpecTimeout(5*patience))
 })
 
 // assetsIn returns the folder with the binaries that the progress of a control plane names.

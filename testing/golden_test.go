@@ -2,6 +2,7 @@ package eirinixtest_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -13,18 +14,36 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+// goldenFolder is a folder with golden files.
+type goldenFolder string
+
+func (f goldenFolder) write(name, text string) {
+	GinkgoHelper()
+	Expect(os.WriteFile(filepath.Join(string(f), name), []byte(text), 0o600)).To(Succeed())
+}
+
+func (f goldenFolder) read(name string) string {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join(string(f), name))
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+// expectUpdates sees that results are written on demand alone, and compared afterwards.
+func (f goldenFolder) expectUpdates(compare func() string, name, results string) {
+	GinkgoHelper()
+	Expect(compare()).To(And(ContainSubstring(name+" does not exist"), ContainSubstring("EIRINIX_UPDATE_GOLDEN=1")))
+	Expect(filepath.Join(string(f), name)).NotTo(BeAnExistingFile())
+	GinkgoT().Setenv(eirinixtest.UpdateGoldenVariable, "1")
+	Expect(compare()).To(BeEmpty())
+	Expect(f.read(name)).To(Equal(results))
+	GinkgoT().Setenv(eirinixtest.UpdateGoldenVariable, "")
+	Expect(compare()).To(BeEmpty())
+}
+
 var _ = Describe("Golden files", func() {
-	var folder string
-	BeforeEach(func() { folder = GinkgoT().TempDir() })
-	write := func(name, text string) {
-		Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
-	}
-	read := func(name string) string {
-		GinkgoHelper()
-		text, err := os.ReadFile(filepath.Join(folder, name))
-		Expect(err).NotTo(HaveOccurred())
-		return string(text)
-	}
+	var folder goldenFolder
+	BeforeEach(func() { folder = goldenFolder(GinkgoT().TempDir()) })
 	golden := func() string {
 		return failureOf(func(t *fakeTest) {
 			eirinixtest.NewHarness(t, labeller("seen", "yes"), eirinix.Validation[*corev1.ConfigMap]{
@@ -41,7 +60,7 @@ var _ = Describe("Golden files", func() {
 					}
 					return nil
 				},
-			}).Golden(folder)
+			}).Golden(string(folder))
 		})
 	}
 	const documents = `# a pod
@@ -110,31 +129,23 @@ metadata:
 `
 
 	It("are written on demand, and compared afterwards", func() {
-		write("in.yaml", documents)
-		Expect(golden()).To(And(ContainSubstring("in.golden.yaml does not exist"), ContainSubstring("EIRINIX_UPDATE_GOLDEN=1"), ContainSubstring(`seen: "yes"`)))
-		Expect(filepath.Join(folder, "in.golden.yaml")).NotTo(BeAnExistingFile())
-
-		GinkgoT().Setenv(eirinixtest.UpdateGoldenVariable, "1")
-		Expect(golden()).To(BeEmpty())
-		Expect(read("in.golden.yaml")).To(Equal(results))
-
-		GinkgoT().Setenv(eirinixtest.UpdateGoldenVariable, "")
-		Expect(golden()).To(BeEmpty())
+		folder.write("in.yaml", documents)
+		folder.expectUpdates(golden, "in.golden.yaml", results)
 	})
 
 	It("show the changes", func() {
-		write("in.yaml", documents)
-		write("in.golden.yaml", "apiVersion: v1\nkind: Pod\n")
-		write("second.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
-		write("second.golden.yaml", "# denied with 403 Forbidden: none of these\r\n")
+		folder.write("in.yaml", documents)
+		folder.write("in.golden.yaml", "apiVersion: v1\nkind: Pod\n")
+		folder.write("second.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
+		folder.write("second.golden.yaml", "# denied with 403 Forbidden: none of these\r\n")
 		failure := golden()
 		Expect(failure).To(And(ContainSubstring("in.yaml gives another result"), ContainSubstring(`+    seen: "yes"`), ContainSubstring("git diff")))
 		Expect(failure).To(And(ContainSubstring("second.yaml gives another result"), ContainSubstring("-# denied with 403 Forbidden: none of these"), ContainSubstring("+#   of these")))
-		Expect(read("in.golden.yaml")).To(HavePrefix("apiVersion"), "not written unless asked for")
+		Expect(folder.read("in.golden.yaml")).To(HavePrefix("apiVersion"), "not written unless asked for")
 	})
 
 	DescribeTable("refuse", func(name, text, message string) {
-		write(name, text)
+		folder.write(name, text)
 		Expect(golden()).To(ContainSubstring(message))
 	},
 		Entry("a folder without input", "notes.txt", "", "holds no *.yaml to send"),
@@ -143,4 +154,75 @@ metadata:
 		Entry("a directive that is none", "odd.yaml", "# eirinixtest: {operator: DELETE}\napiVersion: v1\n", `unknown field "operator"`),
 		Entry("a document that is no object", "odd.yaml", "just: text\n", "document 1: the object has no apiVersion"),
 	)
+})
+
+var _ = Describe("Golden files of conversions", func() {
+	var folder goldenFolder
+	BeforeEach(func() { folder = goldenFolder(GinkgoT().TempDir()) })
+	golden := func(part any) string {
+		GinkgoHelper()
+		return failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, part).GoldenConversions(string(folder)) })
+	}
+	const documents = `apiVersion: example.org/v1
+kind: Disk
+metadata: {name: old}
+gibibytes: 3
+history: [made]
+---
+# only a remark
+---
+apiVersion: example.org/v2
+kind: Disk
+metadata: {name: new}
+spec: {gibibytes: 3, class: fast, unknown: kept}
+`
+	const results = `apiVersion: example.org/v2
+kind: Disk
+metadata:
+  annotations:
+    conversion.eirinix.cloudfoundry.org/012531806968d7df30bc5075372c4ac7: b59dd45e.hE7a2Y_LZFOm1ohfVq1sDA.{"version":"v1","path":[".history","[#8fDU7e-sp0KHYBnB"],"value":"made","above":1}
+  name: old
+spec:
+  gibibytes: 3
+---
+apiVersion: example.org/v1
+class: fast
+gibibytes: 3
+kind: Disk
+metadata:
+  annotations:
+    conversion.eirinix.cloudfoundry.org/ea26830aab592ae0c0ed75875026e1ad: b59dd45e.Q6akm-OG7ej1RretWwJ7Qw.{"version":"v2","path":[".spec",".unknown"],"value":"kept"}
+  name: new
+`
+	broken := disks{down: func(from *Disk, to *OldDisk) error {
+		if to.Class = nil; from.Name == "new" {
+			return errors.New("too new")
+		}
+		return nil
+	}}
+
+	It("are written on demand, and compared afterwards", func() {
+		folder.write("disks.yaml", documents)
+		folder.expectUpdates(func() string { return golden(disks{}.conversion()) }, "disks.golden.yaml", results)
+	})
+
+	It("show the changes", func() {
+		folder.write("disks.yaml", documents)
+		folder.write("disks.golden.yaml", results)
+		Expect(golden(broken.conversion())).To(And(ContainSubstring("disks.yaml gives another result"), ContainSubstring("-class: fast"),
+			ContainSubstring("+# failed in example.org/v1: object 0 (Disk new) from v2 to v1: the conversion from v2 to v1 failed: too new"), ContainSubstring("git diff")))
+	})
+
+	DescribeTable("refuse", func(text, message string) {
+		folder.write("disks.yaml", text)
+		Expect(golden(disks{}.conversion())).To(ContainSubstring(message))
+	},
+		Entry("an object of no version", "{apiVersion: example.org/v3, kind: Disk}", "document 1: no Conversion has example.org/v3, Kind=Disk; the program converts disks.example.org"),
+		Entry("an object of another kind", "{apiVersion: example.org/v2, kind: Other}", "document 1: no Conversion has example.org/v2, Kind=Other"),
+	)
+
+	It("refuse a Harness without conversions", func() {
+		folder.write("disks.yaml", documents)
+		Expect(golden(labeller("seen", "yes"))).To(ContainSubstring("there is no Conversion; give one to NewHarness"))
+	})
 })

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -105,23 +104,6 @@ var _ = Describe("The objects of a Harness", func() {
 		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("typed default/limits, untyped default/g of size 3, metadata apps/s with web"))
 	})
 
-	It("are selected by namespaces, labels and fields, as a step declares them", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			m, s := &corev1.ConfigMapList{}, &corev1.SecretList{}
-			err := errors.Join(c.Reader().List(ctx, m), c.Reader().List(ctx, s))
-			c.Warn("%s, and %s", namesOf(m.Items), namesOf(s.Items))
-			return err
-		},
-			eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"a", "b"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-			eirinix.Read{Object: &corev1.Secret{}, Fields: fields.OneTermEqualSelector("type", "kubernetes.io/tls")},
-		), having(
-			labelled("app", "web", inNamespace("a", configMap("in-a", nil))), labelled("app", "web", inNamespace("b", configMap("in-b", nil))),
-			labelled("app", "web", inNamespace("c", configMap("in-c", nil))), labelled("app", "db", inNamespace("a", configMap("other", nil))),
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}},
-		))
-		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("a/in-a b/in-b, and default/tls"))
-	})
-
 	It("are as Transform leaves them, and are found by Index", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			m := &corev1.ConfigMapList{}
@@ -157,25 +139,6 @@ var _ = Describe("The objects of a Harness", func() {
 		Expect(h.API().Requests()).To(BeEmpty())
 	})
 
-	It("are found by clients too, and do not change", func(ctx SpecContext) {
-		mine := gadget("v1", "g")
-		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			kube, err := c.Manager.GetKubeClient()
-			if err != nil {
-				return err
-			}
-			m, err := kube.ConfigMaps("default").Get(ctx, "limits", metav1.GetOptions{})
-			if err == nil {
-				c.Warn("limit %s", m.Data["limit"])
-			}
-			return err
-		}), having(limit("3"), mine), func(o *eirinixtest.HarnessOptions) {
-			o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
-		})
-		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("limit 3"))
-		Expect(mine).To(Equal(gadget("v1", "g")))
-	})
-
 	It("give their labels to namespaces, unless HarnessOptions.Namespaces does", func() {
 		step := limits()
 		step.Settings.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
@@ -195,24 +158,20 @@ var _ = Describe("The objects of a Harness", func() {
 	})
 
 	Context("with Managers of their own connections", func() {
-		manages := func(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
-			GinkgoHelper()
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(limits(configMaps))).To(Succeed())
-			return m
-		}
-		holding := func(value string) *eirinixtest.API {
-			return eirinixtest.NewAPI(GinkgoTB(), func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{limit(value)} })
+		holding := func(value string) *rest.Config {
+			return eirinixtest.NewAPI(GinkgoTB(), func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{limit(value)} }).RestConfig()
 		}
 		warnings := func(o eirinix.ManagerOptions) []string {
 			GinkgoHelper()
-			h := eirinixtest.NewHarness(GinkgoTB(), manages(o), having(limit("of the harness")), func(o *eirinixtest.HarnessOptions) { o.API = eirinixtest.NewAPI(GinkgoTB()) })
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(limits(configMaps))).To(Succeed())
+			h := eirinixtest.NewHarness(GinkgoTB(), m, having(limit("of the harness")), func(o *eirinixtest.HarnessOptions) { o.API = eirinixtest.NewAPI(GinkgoTB()) })
 			return h.Create(podOf("p", nil)).Warnings
 		}
 
 		It("are those of the API in memory that a Manager is connected to", func() {
-			Expect(warnings(eirinix.ManagerOptions{RestConfig: holding("its own").RestConfig()})).To(ConsistOf("limit its own"))
-			theirs, err := manager.New(holding("of the KubeManager").RestConfig(), manager.Options{
+			Expect(warnings(eirinix.ManagerOptions{RestConfig: holding("its own")})).To(ConsistOf("limit its own"))
+			theirs, err := manager.New(holding("of the KubeManager"), manager.Options{
 				Metrics: metricsserver.Options{BindAddress: "0"}, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
 			})
 			Expect(err).NotTo(HaveOccurred())
@@ -221,15 +180,7 @@ var _ = Describe("The objects of a Harness", func() {
 
 		It("are those of the Harness for a Manager that is connected elsewhere, or nowhere", func() {
 			Expect(warnings(eirinix.ManagerOptions{RestConfig: &rest.Config{Host: "http://cluster.invalid"}})).To(ConsistOf("limit of the harness"))
-			Expect(warnings(eirinix.ManagerOptions{KubeConfig: "/does/not/exist"})).To(ConsistOf("limit of the harness"))
 			Expect(warnings(eirinix.ManagerOptions{})).To(ConsistOf("limit of the harness"))
-		})
-
-		It("join those of an API that a Manager brings", func(ctx SpecContext) {
-			api := eirinixtest.NewAPI(GinkgoTB())
-			h := eirinixtest.NewHarness(GinkgoTB(), manages(eirinix.ManagerOptions{RestConfig: api.RestConfig()}), having(limit("3")))
-			Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("limit 3"))
-			Expect(api.Client().Get(ctx, client.ObjectKeyFromObject(limit("3")), &corev1.ConfigMap{})).To(Succeed())
 		})
 	})
 
@@ -240,9 +191,6 @@ var _ = Describe("The objects of a Harness", func() {
 	},
 		Entry("without a plural", gadget("v1", "g"), "name it in HarnessOptions.Resources", func(*eirinixtest.HarnessOptions) {}),
 		Entry("without a Go type", &widget{}, "set HarnessOptions.Manager.Scheme, or the Scheme of the ExtensionManager", func(*eirinixtest.HarnessOptions) {}),
-		Entry("without a plural in an API of the test's own", gadget("v1", "g"), "name it in APIOptions.Resources", func(o *eirinixtest.HarnessOptions) {
-			o.API = eirinixtest.NewAPI(GinkgoTB())
-		}),
 		Entry("without a Go type in an API that the Manager brings", &widget{}, "set APIOptions.Scheme", func(o *eirinixtest.HarnessOptions) {
 			o.Manager.RestConfig = eirinixtest.NewAPI(GinkgoTB()).RestConfig()
 		}),

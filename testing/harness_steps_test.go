@@ -9,9 +9,11 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -60,8 +63,6 @@ func addWorkers(w *bothWorlds) {
 				m.Data["dry-run"] = fmt.Sprint(*c.DryRun)
 			case "move":
 				m.Namespace = plain
-			case "rename":
-				m.Name += "-by-a-webhook"
 			}
 			return nil
 		},
@@ -103,8 +104,6 @@ func addJudges(w *bothWorlds) {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, m.Name, fmt.Errorf("another client was faster"))
 		case "fail":
 			return fmt.Errorf("the database is away")
-		case "panic":
-			panic("a bug") //nolint:forbidigo // the test is about panics
 		}
 		return nil
 	})
@@ -114,20 +113,11 @@ func addJudges(w *bothWorlds) {
 		}
 		return nil
 	})
-	slow := func(ctx context.Context, wanted bool) error {
-		if wanted {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return nil
-	}
-	// They are called for their own objects alone: on a busy machine everything may take too long.
-	called := conditions("has(object.data) && 'verdict' in object.data && object.data['verdict'].startsWith('slow')")
-	judge("slow", eirinix.Settings{Timeout: 2 * time.Second, Isolated: true, Conditions: called}, func(ctx context.Context, m *corev1.ConfigMap) error {
-		return slow(ctx, m.Data["verdict"] == "slow")
-	})
-	judge("slow-ignored", eirinix.Settings{Timeout: 2 * time.Second, FailurePolicy: "Ignore", Isolated: true, Conditions: called}, func(ctx context.Context, m *corev1.ConfigMap) error {
-		return slow(ctx, m.Data["verdict"] == "slow-ignored")
+	// It is called for its own objects alone: on a busy machine everything may take too long.
+	called := conditions("has(object.data) && 'verdict' in object.data && object.data['verdict'] == 'slow'")
+	judge("slow", eirinix.Settings{Timeout: 2 * time.Second, Isolated: true, Conditions: called}, func(ctx context.Context, _ *corev1.ConfigMap) error {
+		<-ctx.Done()
+		return ctx.Err()
 	})
 	judge("conditional", eirinix.Settings{Conditions: conditions("object.metadata.name != 'skip-condition' && object.metadata.name.startsWith('skip')")},
 		func(context.Context, *corev1.ConfigMap) error { return eirinix.Deny("the condition was true") })
@@ -192,16 +182,13 @@ func addJudges(w *bothWorlds) {
 func addRivals(w *bothWorlds) {
 	stage := func(id, needs, adds string) eirinix.Mutation[*corev1.ConfigMap] {
 		return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: eirinix.Settings{Reinvoke: "IfNeeded"}, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
-			switch m.Data["rivals"] {
-			case "stages":
-				if _, there := m.Data[needs]; (there || needs == "") && adds != "" {
-					m.Data[adds] = "done"
-				}
-				m.Data["calls-of-"+id] += "x"
-			case "fight":
-				m.Data["winner"] = id
-				m.Data["calls-of-"+id] += "x"
+			if m.Data["rivals"] == "" {
+				return nil
 			}
+			if _, there := m.Data[needs]; (there || needs == "") && adds != "" {
+				m.Data[adds] = "done"
+			}
+			m.Data["calls-of-"+id] += "x"
 			return nil
 		}}
 	}
@@ -243,4 +230,52 @@ func addWitnesses(w *bothWorlds) {
 		tell(c, "validation", d, d.Status.Replicas)
 		return nil
 	}})
+}
+
+// addSubresourceWitnesses adds steps that report updates of subresources: a Mutation warns of the object that it sees, and a
+// Subresource refuses with the one that it sees.
+func addSubresourceWitnesses(w *bothWorlds) {
+	settings := eirinix.Settings{Objects: selector("witness", "yes")}
+	witness := func(resource schema.GroupVersionResource, subresource string, operation admissionregistrationv1.OperationType) {
+		w.add(eirinix.Subresource[*unstructured.Unstructured]{
+			Resource: resource, Subresource: subresource, Settings: eirinix.Settings{Operations: ops(operation), Objects: settings.Objects},
+			Check: func(_ context.Context, _ *eirinix.Call, _, newObj *unstructured.Unstructured) error {
+				newObj.SetManagedFields(nil) // the harness keeps none
+				if operation == "CREATE" {   // no two have these in common
+					for _, field := range []string{"uid", "creationTimestamp"} {
+						if _, ok, _ := unstructured.NestedString(newObj.Object, "metadata", field); ok {
+							_ = unstructured.SetNestedField(newObj.Object, "set", "metadata", field)
+						}
+					}
+				}
+				text, err := yaml.Marshal(newObj.Object)
+				if err != nil {
+					return err
+				}
+				return eirinix.Deny("%s", text)
+			},
+		})
+		settings := settings
+		settings.Rules = rulesFor(resource.Group, resource.Version, resource.Resource+"/"+subresource)
+		settings.Rules[0].Operations = ops(operation)
+		w.add(eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "sees-" + resource.Resource + "-" + subresource, Settings: settings,
+			Apply: func(_ context.Context, c *eirinix.Call, obj *unstructured.Unstructured) error {
+				spec, err := yaml.Marshal(obj.Object["spec"])
+				c.Warn("%q in %q, %v, %v, %d bytes of spec", obj.GetName(), obj.GetNamespace(), obj.GetLabels(), obj.GetAnnotations(), len(spec))
+				return err
+			},
+		})
+	}
+	for _, resource := range []schema.GroupVersionResource{
+		corev1.SchemeGroupVersion.WithResource("pods"),
+		corev1.SchemeGroupVersion.WithResource("services"),
+		appsv1.SchemeGroupVersion.WithResource("deployments"),
+		networkingv1.SchemeGroupVersion.WithResource("servicecidrs"),
+		gadgetKind("v1").GroupVersion().WithResource("gadgets"),
+	} {
+		witness(resource, "status", "UPDATE")
+	}
+	witness(corev1.SchemeGroupVersion.WithResource("pods"), "ephemeralcontainers", "UPDATE")
+	witness(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", "CREATE")
 }

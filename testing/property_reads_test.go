@@ -2,7 +2,6 @@ package eirinixtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -46,6 +45,15 @@ var _ = Describe("CheckReads", func() {
 		o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
 	}
 	secrets := eirinix.Read{Object: metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))}
+	// looksAtCreation does not look at the objects that it requires when a pod is updated.
+	looksAtCreation := eirinix.Validation[*corev1.Pod]{
+		ID: "under-test", Settings: eirinix.Settings{Reads: []eirinix.Read{required(configMaps)}},
+		Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			_, err := limitsOf(ctx, c.Reader())
+			return err
+		},
+		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
+	}
 	check := func(t eirinixtest.TB, parts ...any) {
 		eirinixtest.NewHarness(t, append(parts, stored, gadgets)...).CheckReads(example())
 	}
@@ -66,23 +74,6 @@ var _ = Describe("CheckReads", func() {
 			m.Data["seen"] = "yes" // of a copy
 			return nil
 		}, configMaps), "panicked at CREATE while there was no object of eirinix.Read{Object: &v1.ConfigMap{}}: assignment to entry in nil map\n  at ", "return the errors of Call.Reader"),
-		Entry("that expects an object in a list of metadata", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			list := &metav1.PartialObjectMetadataList{}
-			list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-			if err := c.Reader().List(ctx, list); err != nil {
-				return err
-			}
-			c.Warn("%s", list.Items[0].Name)
-			return nil
-		}, configMaps, secrets), "panicked at CREATE while there was no object of eirinix.Read{Object: the metadata of a Secret}: runtime error: index out of range", "return the errors"),
-		Entry("that expects the fields of an unstructured object", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			u := untypedOf(gadgetKind("v1"))
-			if err := c.Reader().Get(ctx, client.ObjectKey{Namespace: "default", Name: "g"}, u); client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			c.Warn("%d", u.Object["spec"].(map[string]any)["size"])
-			return nil
-		}, eirinix.Read{Object: untypedOf(gadgetKind("v1"))}), "panicked at CREATE while there was no object of eirinix.Read{Object: an unstructured Gadget}: interface conversion", "return the errors"),
 		Entry("that panics while nothing has been listed yet", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			_, err := limitsOf(ctx, c.Reader())
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -116,21 +107,10 @@ var _ = Describe("CheckReads", func() {
 				return err
 			}, required(configMaps))
 		}(), "admitted the object at CREATE while there was no object of eirinix.Read{Object: &v1.ConfigMap{}}, which are Required\n  allowed\n", "look at them in every call"),
-		Entry("that reads Required objects with another client", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			_, err := limitsOf(ctx, c.Manager.GetKubeManager().GetClient())
-			return err
-		}, required(configMaps)), "admitted the object at CREATE while there was no object of eirinix.Read{Object: &v1.ConfigMap{}}, which are Required\n  allowed\n", "look at them in every call, with Call.Reader"),
 		Entry("that never looks at Required objects of an update", eirinix.Validation[*corev1.Pod]{
 			ID: "under-test", Settings: eirinix.Settings{Reads: []eirinix.Read{required(configMaps)}},
 			Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
 		}, "admitted the object at UPDATE while there was no object", "look at them in every call"),
-		Entry("that only asks while there are objects", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			if _, err := limitsOf(ctx, c.Manager.GetKubeManager().GetClient()); err != nil {
-				return err
-			}
-			_, err := limitsOf(ctx, c.Reader())
-			return client.IgnoreNotFound(err)
-		}, configMaps, required(eirinix.Read{Object: &corev1.Service{}})), "admitted the object at CREATE while there was no object of eirinix.Read{Object: &v1.Service{}}", "look at them in every call"),
 	)
 
 	It("catches a step that reads on a goroutine which continues after it", func() {
@@ -174,14 +154,7 @@ var _ = Describe("CheckReads", func() {
 			return s
 		}()),
 		Entry("that does not look at objects which are not Required", reader(func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }, configMaps)),
-		Entry("that does not look at Required objects for an update without a change", eirinix.Validation[*corev1.Pod]{
-			Settings: eirinix.Settings{Reads: []eirinix.Read{required(configMaps)}},
-			Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-				_, err := limitsOf(ctx, c.Reader())
-				return err
-			},
-			Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
-		}),
+		Entry("that does not look at Required objects for an update without a change", looksAtCreation),
 		Entry("for which objects of any age will do", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			_, err := limitsOf(ctx, c.Reader())
 			if err != nil && strings.Contains(err.Error(), "MaxStale") {
@@ -190,17 +163,6 @@ var _ = Describe("CheckReads", func() {
 			return err
 		}, eirinix.Read{Object: &corev1.ConfigMap{}, MaxStale: eirinix.AnyAge, Required: true})),
 	)
-
-	It("catches a step whose declaration equals that of another step", func() {
-		first := labeller("seen", "yes")
-		first.Settings.Reads = []eirinix.Read{configMaps}
-		Expect(failure(first, reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			if _, err := limitsOf(ctx, c.Reader()); err != nil && !apierrors.IsNotFound(err) {
-				panic("unlisted") //nolint:forbidigo // that is the fault
-			}
-			return nil
-		}, configMaps))).To(ContainSubstring("step under-test panicked at CREATE while the objects of eirinix.Read{Object: &v1.ConfigMap{}} had never been listed"))
-	})
 
 	It("passes steps that share their declarations", func() {
 		shared := []eirinix.Read{required(configMaps), secrets}
@@ -283,16 +245,8 @@ var _ = Describe("CheckReads", func() {
 	})
 
 	It("holds an update against a step if it is the only request", func() {
-		step := eirinix.Validation[*corev1.Pod]{
-			ID: "under-test", Settings: eirinix.Settings{Reads: []eirinix.Read{required(configMaps)}},
-			Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-				_, err := limitsOf(ctx, c.Reader())
-				return err
-			},
-			Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
-		}
 		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewHarness(t, step, stored, gadgets).CheckReads(eirinixtest.Request{Operation: "UPDATE", Object: example(), OldObject: example()})
+			eirinixtest.NewHarness(t, looksAtCreation, stored, gadgets).CheckReads(eirinixtest.Request{Operation: "UPDATE", Object: example(), OldObject: example()})
 		})).To(ContainSubstring("admitted the object at UPDATE"))
 	})
 
@@ -302,19 +256,12 @@ var _ = Describe("CheckReads", func() {
 		elsewhere := limits(configMaps)
 		elsewhere.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "another"}}
 		Expect(failure(silent, elsewhere)).To(ContainSubstring("no step that ran"))
-		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere).CheckProperties(example())
+		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere, unhurried).CheckProperties(example())
 	})
 
 	It("is a part of CheckProperties", func() {
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.NewHarness(t, reader(func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }, required(configMaps))).CheckProperties(example())
 		})).To(And(HavePrefix("eirinixtest: not prepared for the loss of objects: "), Not(ContainSubstring("\n\n"))))
-		eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			m, err := limitsOf(ctx, c.Reader())
-			if err == nil && m.Data["limit"] != "3" {
-				return errors.New("another limit")
-			}
-			return err
-		}, required(configMaps)), stored, gadgets).CheckProperties(example())
 	})
 })

@@ -51,49 +51,21 @@ func diskDefinition(m diskMembers, more string) string {
 }
 
 var _ = Describe("CheckRoundTrip with the definition", func() {
-	checked := func(part any, options ...func(*eirinixtest.RoundTripOptions)) (losses []string, failure string) {
-		GinkgoHelper()
-		failure = failureOf(func(t *fakeTest) {
-			losses = eirinixtest.NewHarness(t, part).CheckRoundTrip(append([]func(*eirinixtest.RoundTripOptions){fewer}, options...)...)
-		})
-		return losses, failure
-	}
 	with := func(definition any) func(*eirinixtest.RoundTripOptions) {
 		return func(o *eirinixtest.RoundTripOptions) { o.Definitions = []any{definition} }
 	}
-	// refuses returns an error for disks, in both directions.
-	refuses := func(bad func(size int64, class *string, mounts []Mount) bool) disks {
-		return disks{
-			up: func(from *OldDisk, _ *Disk) error {
-				if bad(from.Gibibytes, from.Class, from.Mounts) {
-					return errors.New("no such disk")
-				}
-				return nil
-			},
-			down: func(from *Disk, _ *OldDisk) error {
-				if bad(from.Spec.Gibibytes, from.Spec.Class, from.Spec.Mounts) {
-					return errors.New("no such disk")
-				}
-				return nil
-			},
+	// oneClass loses all classes but fast and slow.
+	oneClass := disks{down: func(_ *Disk, to *OldDisk) error {
+		if to.Class != nil && *to.Class != "fast" && *to.Class != "slow" {
+			to.Class = nil
 		}
-	}
+		return nil
+	}}
 
 	DescribeTable("names no loss of values that the schema refuses", func(form func(text string) any) {
-		d := disks{down: func(_ *Disk, to *OldDisk) error {
-			if to.Class != nil && *to.Class != "fast" && *to.Class != "slow" {
-				to.Class = nil
-			}
-			return nil
-		}}
-		losses, failure := checked(d.conversion())
-		Expect(failure).To(BeEmpty())
-		Expect(losses).To(ContainElements("Disk v2 -> v1 -> v2: spec.class", "Disk v1 -> v2 -> v1: class"))
-		losses, failure = checked(d.conversion(), with(form(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow]}"}, ""))))
+		losses, failure := checked(oneClass.conversion(), with(form(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow]}"}, ""))))
 		Expect(failure).To(BeEmpty())
 		Expect(losses).To(ConsistOf("Disk v1 -> v2 -> v1: history"))
-		losses, _ = checked(d.conversion(), with(form(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow, huge]}"}, ""))))
-		Expect(losses).To(ContainElements("Disk v2 -> v1 -> v2: spec.class", "Disk v1 -> v2 -> v1: class"), "a value that is allowed is tried")
 	},
 		Entry("given as YAML", func(text string) any { return "---\n" + text }),
 		Entry("given as bytes", func(text string) any { return []byte(text) }),
@@ -104,7 +76,12 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 		}),
 	)
 
-	pattern := regexp.MustCompile(`^/[a-z]+(/[a-z]+)*$`)
+	It("names the loss of a value that the schema allows", func() {
+		losses, _ := checked(oneClass.conversion(), with(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow, huge]}"}, "")))
+		Expect(losses).To(ContainElements("Disk v2 -> v1 -> v2: spec.class", "Disk v1 -> v2 -> v1: class"))
+	})
+
+	pattern := regexp.MustCompile(`^/[a-z]+(/[a-z]+)*-?$`)
 	DescribeTable("does not fail on objects that the schema refuses", func(m diskMembers, more string, bad func(int64, *string, []Mount) bool) {
 		_, failure := checked(refuses(bad).conversion())
 		Expect(failure).To(ContainSubstring("no such disk"))
@@ -115,17 +92,13 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			func(size int64, _ *string, _ []Mount) bool { return size < 4 || size > 9 }),
 		Entry("because of a required member", diskMembers{}, ", required: [class]",
 			func(_ int64, class *string, _ []Mount) bool { return class == nil }),
-		Entry("because of a pattern, in items", diskMembers{mounts: "{type: array, items: {type: object, properties: {path: {type: string, pattern: '^/[a-z]+(/[a-z]+)*$'}, note: {type: string}}}}"}, "",
+		Entry("because of a pattern, in items", diskMembers{mounts: "{type: array, items: {type: object, properties: {path: {type: string, pattern: '^/[a-z]+(/[a-z]+)*-?$'}, note: {type: string}}}}"}, "",
 			func(_ int64, _ *string, mounts []Mount) bool {
 				return len(mounts) > 0 && !pattern.MatchString(mounts[0].Path)
 			}),
 		Entry("because of lengths", diskMembers{class: "{type: string, minLength: 20, maxLength: 25}"}, ", required: [class]",
 			func(_ int64, class *string, _ []Mount) bool {
 				return class == nil || len([]rune(*class)) < 20 || len([]rune(*class)) > 25
-			}),
-		Entry("because of a format", diskMembers{class: "{type: string, format: ipv4}"}, "",
-			func(_ int64, class *string, _ []Mount) bool {
-				return class != nil && *class != "10.0.0.1" && *class != "192.168.1.255"
 			}),
 		Entry("because of bounds on items", diskMembers{mounts: "{type: array, minItems: 1, maxItems: 1, items: {type: object, properties: {path: {type: string}, note: {type: string}}}}"}, ", required: [mounts]",
 			func(_ int64, _ *string, mounts []Mount) bool { return len(mounts) != 1 }),
@@ -135,50 +108,21 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			}),
 		Entry("because of a rule of CEL", diskMembers{}, `, x-kubernetes-validations: [{rule: "!has(self.class) || self.gibibytes > 0"}]`,
 			func(size int64, class *string, _ []Mount) bool { return class != nil && size <= 0 }),
-		Entry("because of a rule of several schemas", diskMembers{class: "{type: string, allOf: [{enum: [fast, slow]}, {enum: [slow]}]}"}, "",
-			func(_ int64, class *string, _ []Mount) bool { return class != nil && *class != "slow" }),
 	)
 
-	It("judges an object by the schema of the version in which it starts", func() {
-		size := refuses(func(size int64, _ *string, _ []Mount) bool { return size < 0 })
-		one := diskMembers{gibibytes: "{type: integer, minimum: 0}"}
-		_, failure := checked(size.conversion(), with(definitionOf("disks", "Disk", map[string]string{
-			"v1": one.schema(""), "v2": "{type: object, properties: {spec: " + diskMembers{}.schema("") + "}}",
+	DescribeTable("judges an object by the schema of the version in which it starts", func(older, newer diskMembers, failing string) {
+		_, failure := checked(refuses(negative).conversion(), with(definitionOf("disks", "Disk", map[string]string{
+			"v1": older.schema(""), "v2": "{type: object, properties: {spec: " + newer.schema("") + "}}",
 		})))
-		Expect(failure).To(ContainSubstring("Disk v2 -> v1 -> v2 fails: "))
-		_, failure = checked(size.conversion(), with(definitionOf("disks", "Disk", map[string]string{
-			"v1": diskMembers{}.schema(""), "v2": "{type: object, properties: {spec: " + one.schema("") + "}}",
-		})))
-		Expect(failure).To(ContainSubstring("Disk v1 -> v2 -> v1 fails: "))
-	})
+		Expect(failure).To(ContainSubstring(failing))
+	},
+		Entry("the older one", diskMembers{gibibytes: "{type: integer, minimum: 0}"}, diskMembers{}, "Disk v2 -> v1 -> v2 fails: "),
+		Entry("the newer one", diskMembers{}, diskMembers{gibibytes: "{type: integer, minimum: 0}"}, "Disk v1 -> v2 -> v1 fails: "),
+	)
 
 	It("makes members that are required, and not empty ones, since those are absent in Go", func() {
-		absent := errors.New("absent")
-		d := disks{down: func(from *Disk, _ *OldDisk) error {
-			if len(from.Spec.Limits) == 0 || len(from.Spec.Mounts) == 0 {
-				return absent
-			}
-			return nil
-		}, up: func(from *OldDisk, _ *Disk) error {
-			if len(from.Limits) == 0 || len(from.Mounts) == 0 {
-				return absent
-			}
-			return nil
-		}}
-		_, failure := checked(d.conversion(), with(diskDefinition(diskMembers{}, ", required: [limits, mounts]")))
-		Expect(failure).To(BeEmpty())
-	})
-
-	It("makes no empty values that the Go type leaves out", func() {
-		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{
-			mounts: "{type: array, items: {type: object, properties: {path: {type: string}, note: {type: string, pattern: '^x?$'}}}}",
-		}, "")))
-		Expect(failure).To(BeEmpty())
-	})
-
-	It("sets defaults", func() {
-		_, failure := checked(refuses(func(_ int64, class *string, _ []Mount) bool { return class == nil }).conversion(),
-			with(diskDefinition(diskMembers{class: "{type: string, default: slow}"}, "")))
+		d := refuses(func(_ int64, _ *string, mounts []Mount) bool { return len(mounts) == 0 })
+		_, failure := checked(d.conversion(), with(diskDefinition(diskMembers{}, ", required: [mounts]")))
 		Expect(failure).To(BeEmpty())
 	})
 
@@ -206,8 +150,8 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 	It("fails if the schema refuses almost everything, and says what and what to do", func() {
 		rule := `, x-kubernetes-validations: [{rule: "self.gibibytes == 7", message: it is not seven}]`
 		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{}, rule)))
-		Expect(failure).To(And(MatchRegexp(`the schema of example.org/v2, Kind=Disk refuses (499|500) of 500 random objects`),
-			MatchRegexp(`\n  spec \((499|500) objects\): Invalid value: .*it is not seven\n`),
+		Expect(failure).To(And(MatchRegexp(`the schema of example.org/v2, Kind=Disk refuses (199|200) of 200 random objects`),
+			MatchRegexp(`\n  spec \((199|200) objects\): Invalid value: .*it is not seven\n`),
 			ContainSubstring("\n  o.Fill = append(o.Fill, func(v *eirinixtest_test.Disk, c randfill.Continue) { c.FillNoCustom(v); ")))
 		_, failure = checked(disks{}.conversion(), with(diskDefinition(diskMembers{}, rule)), func(o *eirinixtest.RoundTripOptions) {
 			o.Fill = append(o.Fill,
@@ -225,8 +169,8 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			log = t.log
 		})).To(BeEmpty())
 		Expect(log).To(ContainElements(
-			MatchRegexp(`^eirinixtest: Disk v1 -> v2 -> v1 was checked without \d+ of 500 random objects, which the schema refuses:\n  the object \(\d+ objects\): .*no class$`),
-			MatchRegexp(`^eirinixtest: Disk v2 -> v1 -> v2 was checked without \d+ of 500 random objects, which the schema refuses:\n  spec \(\d+ objects\): .*no class$`)))
+			MatchRegexp(`^eirinixtest: Disk v1 -> v2 -> v1 was checked without \d+ of 200 random objects, which the schema refuses:\n  the object \(\d+ objects\): .*no class$`),
+			MatchRegexp(`^eirinixtest: Disk v2 -> v1 -> v2 was checked without \d+ of 200 random objects, which the schema refuses:\n  spec \(\d+ objects\): .*no class$`)))
 	})
 
 	It("names the paths of refusals without indexes, the most frequent first", func() {
@@ -234,7 +178,7 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			mounts: `{type: array, items: {type: object, x-kubernetes-validations: [{rule: "false", message: never}], properties: {path: {type: string}, note: {type: string}}}}`,
 			class:  `{type: string, x-kubernetes-validations: [{rule: "false", message: none}]}`,
 		}, ", required: [class]")))
-		Expect(failure).To(MatchRegexp(`(?s)\n  spec.class \(500 objects\): .*\n  spec.mounts\[\] \(\d+ objects\): `))
+		Expect(failure).To(MatchRegexp(`(?s)\n  spec.class \(200 objects\): .*\n  spec.mounts\[\] \(\d+ objects\): `))
 	})
 
 	DescribeTable("refuses definitions that it cannot use", func(definition any, expected ...string) {
@@ -295,7 +239,7 @@ var _ = Describe("CheckRoundTrip with the definition", func() {
 			sold: {type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: integer, minimum: 0}}}}}}`
 		_, failure := checked(shops, with(definitionOf("shops", "Shop", map[string]string{"v1": schema, "v2": schema})))
 		Expect(failure).To(BeEmpty())
-		Expect(len(seen)).To(BeNumerically(">", 480), "almost all random objects are valid")
+		Expect(len(seen)).To(BeNumerically(">", 190), "almost all random objects are valid")
 		sizes, members := map[any]bool{}, map[string]bool{}
 		for _, spec := range seen {
 			sizes[spec["size"]] = true

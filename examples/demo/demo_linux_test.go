@@ -11,22 +11,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
-	"github.com/onsi/gomega/gexec"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
 // On Linux the kernel ends the servers with the demo; elsewhere the next start of a control plane does.
 var _ = Describe("the demo on Linux", Label("api-server"), func() {
-	It("leaves no server behind when it is killed", func() {
-		demo := start()
-		folder := folder(demo)
-		eventuallyServers(folder).Should(Or(HaveLen(2), HaveLen(3)))
-		demo.Kill()
-		Eventually(demo, programs.Patience).Should(gexec.Exit())
-		eventuallyServers(folder).Should(BeEmpty())
-	})
-
 	It("stays in a terminal, in colour, until Ctrl-C", func() {
 		cmd := programs.Command(programs.Build("demo"))
 		cmd.Env = append(cmd.Env, "TERM=xterm")

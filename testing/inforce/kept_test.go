@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
 // enough is the number of creates after a step of a play.
@@ -21,22 +20,14 @@ type watched struct {
 	*program
 	rule, others *load
 	journal      *journal
-	began        time.Time
-	notes        []string
 }
 
-// look begins to look at a rule that is in force, and reports at the end what was seen.
+// look begins to look at a rule that is in force.
 func (p *program) look(ctx context.Context, resource string, create func(context.Context) error) *watched {
 	GinkgoHelper()
-	w := &watched{program: p, began: time.Now()}
 	Eventually(func() string { return outcomeOf(create(ctx)) }).WithContext(ctx).ShouldNot(Equal(admitted))
 	Eventually(func() error { return p.createConfigMap(ctx) }).WithContext(ctx).Should(Succeed())
-	w.rule, w.others, w.journal = startLoad(ctx, crowd, create), startLoad(ctx, 1, p.createConfigMap), p.keepJournal(ctx, resource)
-	DeferCleanup(func() {
-		AddReportEntry(fmt.Sprintf("the rule's objects: %s; the other step's: %s; states without the entry: %d of %d; %v; %s",
-			w.rule, w.others, len(w.journal.problems()), w.journal.written(), w.notes, time.Since(w.began).Round(100*time.Millisecond)), ReportEntryVisibilityAlways)
-	})
-	return w
+	return &watched{program: p, rule: startLoad(ctx, crowd, create), others: startLoad(ctx, 1, p.createConfigMap), journal: p.keepJournal(ctx, resource)}
 }
 
 // expectInForce sees that nothing has been admitted, that the entry has been in force all the time, and that the other
@@ -45,9 +36,10 @@ func (w *watched) expectInForce(ctx context.Context) {
 	GinkgoHelper()
 	w.rule.more(ctx, enough)
 	w.others.more(ctx, enough)
-	Expect(w.rule.of(admitted)).To(BeZero(), "admitted, although the rule refuses it; %s", w.rule)
-	Expect(w.journal.problems()).To(BeEmpty(), "states of the entry")
-	Expect(w.others.besides(admitted)).To(BeEmpty(), "calls of the step that does not wait; %s", w.others)
+	Expect(w.rule.of(admitted)).To(BeZero(), "admitted, although the rule refuses it")
+	_, without := w.journal.seen()
+	Expect(without).To(BeEmpty(), "states of the entry")
+	Expect(w.others.besides(admitted)).To(BeEmpty(), "calls of the step that does not wait")
 }
 
 // event is what happens to all replicas in turn.
@@ -97,29 +89,19 @@ func (p *program) starts(ctx context.Context, replicas int) {
 	p.drain = drain
 }
 
-// mended waits until the rule refuses by itself.
-func (w *watched) mended(ctx context.Context) {
-	GinkgoHelper()
-	took := w.rule.next(ctx, refused)
-	w.notes = append(w.notes, "refuses by itself after "+took.Round(10*time.Millisecond).String())
-}
-
 // way is one way to take away what a rule needs.
 type way struct {
 	name     string
 	resource string // of the rule
 	rule     func(*program) any
-	create   func(*program) func(context.Context) error
+	create   func(*program, context.Context) error
 
 	prepare, fault, mend func(context.Context, *program)
 }
 
-func createPods(p *program) func(context.Context) error  { return p.createPod }
-func createShops(p *program) func(context.Context) error { return p.createShop }
-
 var (
 	readsRight = way{
-		name: "the right to list what it reads is revoked", resource: "pods", rule: (*program).readsConfigMaps, create: createPods,
+		name: "the right to list what it reads is revoked", resource: "pods", rule: (*program).readsConfigMaps, create: (*program).createPod,
 		prepare: func(ctx context.Context, p *program) {
 			p.hasAccount(ctx, "program")
 			p.grant(ctx, p.user)
@@ -129,98 +111,139 @@ var (
 		mend:  func(ctx context.Context, p *program) { p.grant(ctx, p.user) },
 	}
 	kindItReads = way{
-		name: "the definition of what it reads is deleted", resource: "pods", rule: (*program).readsShops, create: createPods,
+		name: "the definition of what it reads is deleted", resource: "pods", rule: (*program).readsShops, create: (*program).createPod,
 		prepare: func(ctx context.Context, p *program) { p.shops.serve(ctx) },
 		fault:   func(ctx context.Context, p *program) { p.shops.remove(ctx) },
 		mend:    func(ctx context.Context, p *program) { p.shops.define(ctx) },
 	}
 	listForbidden = way{
-		name: "the list of what it reads is forbidden for some seconds at a start", resource: "pods", rule: (*program).readsConfigMaps, create: createPods,
+		name: "the list of what it reads is forbidden for some seconds at a start", resource: "pods", rule: (*program).readsConfigMaps, create: (*program).createPod,
 		prepare: func(context.Context, *program) {},
 		fault:   func(_ context.Context, p *program) { p.forbids.Store(true) },
 		mend:    func(_ context.Context, p *program) { p.forbids.Store(false) },
 	}
 	ownKind = way{
-		name: "the definition of its own kind is deleted, and then made anew", resource: "shops", rule: (*program).refusesShops, create: createShops,
+		name: "the definition of its own kind is deleted, and then made anew", resource: "shops", rule: (*program).refusesShops, create: (*program).createShop,
 		prepare: func(ctx context.Context, p *program) { p.shops.serve(ctx) },
 		fault:   func(ctx context.Context, p *program) { p.shops.remove(ctx) },
 		mend:    func(ctx context.Context, p *program) { p.shops.define(ctx) },
 	}
-	ways = []way{readsRight, kindItReads, listForbidden, ownKind}
 )
 
 var _ = Describe("A rule in force stays in force", func() {
-	begin := func(ctx SpecContext, w way, replicas int) *watched {
+	// begin takes away what the rule needs.
+	begin := func(ctx SpecContext, w way, replicas int, split bool) *watched {
 		GinkgoHelper()
 		p := deploy(ctx)
 		w.prepare(ctx, p)
-		p.steps = []any{label(), w.rule(p)}
+		p.split, p.steps = split, []any{label(), w.rule(p)}
+		if split {
+			Expect(p.register(p.steps...)).To(Succeed())
+		}
 		p.starts(ctx, replicas)
-		seen := p.look(ctx, w.resource, w.create(p))
+		seen := p.look(ctx, w.resource, func(ctx context.Context) error { return w.create(p, ctx) })
 		seen.rule.next(ctx, refused)
 		w.fault(ctx, p)
 		return seen
 	}
-
-	for _, w := range ways {
-		for _, replicas := range []int{1, 2} {
-			It(fmt.Sprintf("over the %s and the %s of %d replicas, while %s", eventsOf(replicas)[0], eventsOf(replicas)[1], replicas, w.name), func(ctx SpecContext) {
-				seen := begin(ctx, w, replicas)
-				for _, e := range eventsOf(replicas) {
-					seen.happens(ctx, e)
-					seen.settled(ctx)
-					seen.expectInForce(ctx)
-				}
-				Eventually(seen.entry).WithContext(ctx).WithArguments("services").ShouldNot(BeNil(), "the next version is registered")
-				w.mend(ctx, seen.program)
-				seen.mended(ctx)
-				seen.expectInForce(ctx)
-			}, SpecTimeout(3*patience))
-		}
+	title := func(w way, replicas int) string {
+		events := eventsOf(replicas)
+		return fmt.Sprintf("over the %s and the %s of %d replicas, while %s", events[0], events[1], replicas, w.name)
 	}
 
-	It("over the restart of 2 replicas, between which the definition of its own kind is made anew", func(ctx SpecContext) {
-		w := ownKind
-		seen := begin(ctx, w, 2)
-		first, second := seen.replicas[0], seen.replicas[1]
-		seen.restart(ctx, first)
-		w.mend(ctx, seen.program)
-		seen.restart(ctx, second)
-		seen.settled(ctx)
-		seen.mended(ctx)
+	for _, scene := range []struct {
+		way
+		replicas int
+	}{{readsRight, 1}, {readsRight, 2}, {kindItReads, 2}, {listForbidden, 1}, {ownKind, 2}} {
+		It(title(scene.way, scene.replicas), func(ctx SpecContext) {
+			seen := begin(ctx, scene.way, scene.replicas, false)
+			for _, e := range eventsOf(scene.replicas) {
+				seen.happens(ctx, e)
+				seen.settled(ctx)
+				seen.expectInForce(ctx)
+			}
+			Eventually(seen.entry).WithContext(ctx).WithArguments("services").ShouldNot(BeNil(), "the next version is registered")
+			scene.mend(ctx, seen.program)
+			seen.rule.next(ctx, refused)
+			seen.expectInForce(ctx)
+		}, SpecTimeout(3*patience))
+	}
+
+	for _, scene := range []struct {
+		way
+		replicas int
+	}{{ownKind, 1}, {kindItReads, 2}} {
+		It("over RegisterExtensions, and "+title(scene.way, scene.replicas), func(ctx SpecContext) {
+			seen := begin(ctx, scene.way, scene.replicas, true)
+			for _, e := range eventsOf(scene.replicas) {
+				seen.happens(ctx, e)
+				Expect(seen.register(seen.steps...)).To(Or(Succeed(), MatchError(ContainSubstring("gate"))), "it names the step that waits")
+				seen.expectInForce(ctx)
+			}
+			Expect(seen.entry(ctx, "services")).NotTo(BeNil(), "the steps that do not wait are registered")
+			Expect(seen.register(seen.steps...)).To(MatchError(ContainSubstring("gate")))
+			scene.mend(ctx, seen.program)
+			seen.rule.next(ctx, refused)
+			Eventually(func() error { return seen.register(seen.steps...) }).WithContext(ctx).Should(Succeed())
+			seen.expectInForce(ctx)
+		}, SpecTimeout(3*patience))
+	}
+})
+
+var _ = Describe("A rule goes out of force", func() {
+	It("with the last replica of a version that declares it, also if it cannot list what it reads", func(ctx SpecContext) {
+		p := deploy(ctx)
+		p.steps = []any{label(), p.readsConfigMaps()}
+		for range 2 {
+			p.start(ctx)
+		}
+		seen := p.look(ctx, "pods", p.createPod)
+		p.forbids.Store(true)
+		for _, r := range slices.Clone(p.replicas) {
+			p.restart(ctx, r)
+		}
+		p.settled(ctx)
 		seen.expectInForce(ctx)
+		p.steps = []any{label()}
+		old := slices.Clone(p.replicas)
+		p.rollOut(ctx, old[0])
+		seen.others.more(ctx, enough)
+		_, without := seen.journal.seen()
+		Expect(without).To(BeEmpty(), "while the other one lives")
+		p.rollOut(ctx, old[1])
+		Eventually(p.entry).WithContext(ctx).WithArguments("pods").Should(BeNil())
+		Eventually(func() error { return p.createPod(ctx) }).WithContext(ctx).Should(Succeed())
+		seen.others.more(ctx, enough)
+		Expect(seen.others.besides(admitted)).To(BeEmpty())
 	}, SpecTimeout(3*patience))
 
-	for _, w := range []way{ownKind, kindItReads} {
-		for _, replicas := range []int{1, 2} {
-			It(fmt.Sprintf("over RegisterExtensions after the %s and the %s of %d serving replicas, while %s", eventsOf(replicas)[0], eventsOf(replicas)[1], replicas, w.name), func(ctx SpecContext) {
-				p := deploy(ctx)
-				w.prepare(ctx, p)
-				p.split, p.steps = true, []any{label(), w.rule(p)}
-				Expect(p.register(p.steps...)).To(Succeed())
-				p.starts(ctx, replicas)
-				seen := p.look(ctx, w.resource, w.create(p))
-				seen.rule.next(ctx, refused)
-				w.fault(ctx, p)
-				var waiting error
-				for _, e := range eventsOf(replicas) {
-					seen.happens(ctx, e)
-					waiting = p.register(p.steps...)
-					if waiting == nil {
-						seen.notes = append(seen.notes, "RegisterExtensions returned nil")
-					}
-					Expect(p.entry(ctx, w.resource)).To(HaveValue(And(
-						HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Fail))), HaveField("ClientConfig.CABundle", Not(BeEmpty())))))
-					seen.expectInForce(ctx)
-				}
-				Expect(p.entry(ctx, "services")).NotTo(BeNil(), "the steps that do not wait are registered")
-				Expect(waiting).To(MatchError(ContainSubstring("gate")), "it names the step that waits")
+	It("at once by RegisterExtensions without it, also while its kind is not served", func(ctx SpecContext) {
+		p := deploy(ctx)
+		p.shops.serve(ctx)
+		Expect(p.register(label(), p.refusesShops())).To(Succeed())
+		Expect(p.entry(ctx, "shops")).NotTo(BeNil())
+		p.split, p.steps = true, []any{label(), p.refusesShops()}
+		p.start(ctx)
+		p.shops.remove(ctx)
+		p.restart(ctx, p.replicas[0])
+		Expect(p.register(label())).To(Succeed())
+		Expect(p.entry(ctx, "shops")).To(BeNil())
+		Eventually(func() error { return p.createConfigMap(ctx) }).WithContext(ctx).Should(Succeed())
+	}, SpecTimeout(3*patience))
 
-				w.mend(ctx, p)
-				seen.mended(ctx)
-				Eventually(func() error { return p.register(p.steps...) }).WithContext(ctx).Should(Succeed())
-				seen.expectInForce(ctx)
-			}, SpecTimeout(3*patience))
-		}
-	}
+	It("by Unregister, and does not come back when it can list what it reads again", func(ctx SpecContext) {
+		p := deploy(ctx)
+		p.steps = []any{label(), p.readsConfigMaps()}
+		p.start(ctx)
+		p.look(ctx, "pods", p.createPod)
+		p.forbids.Store(true)
+		r := p.restart(ctx, p.replicas[0])
+		p.settled(ctx)
+		Expect(p.entry(ctx, "pods")).NotTo(BeNil())
+		Expect(r.Unregister(ctx)).To(Succeed())
+		Expect(p.entry(ctx, "pods")).To(BeNil())
+		p.forbids.Store(false)
+		Eventually(func() string { return outcomeOf(p.createPod(ctx)) }).WithContext(ctx).Should(Equal(admitted))
+		Consistently(p.entry).WithContext(ctx).WithArguments("pods").WithTimeout(2 * time.Second).WithPolling(100 * time.Millisecond).Should(BeNil())
+	}, SpecTimeout(3*patience))
 })

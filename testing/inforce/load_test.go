@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,11 +89,10 @@ func (l *load) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := l.create(ctx)
-	outcome := outcomeOf(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts[outcome]++
-	l.sample[outcome] = fmt.Sprint(err)
+	l.counts[outcomeOf(err)]++
+	l.sample[outcomeOf(err)] = fmt.Sprint(err)
 }
 
 // rest has no create in flight while f runs.
@@ -109,13 +109,6 @@ func (l *load) of(outcome string) int {
 	return l.counts[outcome]
 }
 
-// example returns an error of an outcome, if there is one.
-func (l *load) example(outcome string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sample[outcome]
-}
-
 // besides returns an error of each other outcome.
 func (l *load) besides(outcome string) map[string]string {
 	l.mu.Lock()
@@ -125,21 +118,19 @@ func (l *load) besides(outcome string) map[string]string {
 	return others
 }
 
-// total returns the number of creates.
-func (l *load) total() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, count := range l.counts {
-		n += count
-	}
-	return n
-}
-
 // more waits for n creates that begin from now on.
 func (l *load) more(ctx context.Context, n int) {
 	GinkgoHelper()
-	before := l.total()
-	Eventually(l.total).WithContext(ctx).Should(BeNumerically(">=", before+l.clients+n))
+	total := func() (n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, count := range l.counts {
+			n += count
+		}
+		return n
+	}
+	before := total()
+	Eventually(total).WithContext(ctx).Should(BeNumerically(">=", before+l.clients+n))
 }
 
 // settles waits until no create fails.
@@ -149,30 +140,14 @@ func (l *load) settles(ctx context.Context) {
 		before := l.of(failed)
 		l.more(ctx, 10*enough)
 		return l.of(failed) - before
-	}).WithContext(ctx).Should(BeZero(), l.String)
+	}).WithContext(ctx).Should(BeZero(), func() string { return fmt.Sprint(l.besides(admitted)) })
 }
 
-// next waits for a create with this outcome, and returns the time until then.
-func (l *load) next(ctx context.Context, outcome string) time.Duration {
+// next waits for a create with this outcome that begins from now on.
+func (l *load) next(ctx context.Context, outcome string) {
 	GinkgoHelper()
-	before, began := l.of(outcome), time.Now()
-	Eventually(func() int { return l.of(outcome) }).WithContext(ctx).Should(BeNumerically(">", before+l.clients), l.String)
-	return time.Since(began)
-}
-
-// String returns the counts.
-func (l *load) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []string
-	n := 0
-	for _, outcome := range []string{admitted, refused, failed, away} {
-		n += l.counts[outcome]
-		if l.counts[outcome] > 0 {
-			all = append(all, fmt.Sprintf("%d %s", l.counts[outcome], outcome))
-		}
-	}
-	return fmt.Sprintf("%d creates: %s", n, strings.Join(all, ", "))
+	before := l.of(outcome)
+	Eventually(l.of).WithContext(ctx).WithArguments(outcome).Should(BeNumerically(">", before+l.clients), func() string { return fmt.Sprint(l.besides(outcome)) })
 }
 
 // journal notes each state of the validating configuration.
@@ -180,7 +155,7 @@ type journal struct {
 	resource string
 
 	mu      sync.Mutex
-	writes  int
+	writes  int      // so far
 	without []string // the states in which the entry was not in force
 }
 
@@ -235,16 +210,9 @@ func (j *journal) look(c *admissionregistrationv1.ValidatingWebhookConfiguration
 	}
 }
 
-// written returns the number of writes so far.
-func (j *journal) written() int {
+// seen returns the number of writes so far, and the states in which the entry was not in force.
+func (j *journal) seen() (writes int, without []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.writes
-}
-
-// problems returns the states so far in which the entry was not in force.
-func (j *journal) problems() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return append([]string(nil), j.without...)
+	return j.writes, slices.Clone(j.without)
 }

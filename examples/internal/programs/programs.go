@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,6 +123,39 @@ func CreatePod(ctx context.Context, client kubernetes.Interface, namespace strin
 			{Name: "sidecar", Image: "example/sidecar", Env: []corev1.EnvVar{{Name: "OWN", Value: "kept"}}},
 		}},
 	}, metav1.CreateOptions{})
+}
+
+// ExpectGenerated expects that a generator makes the files of a project as they are. The file, of a folder in the project,
+// has the go:generate line, and the sources are in the folder api. The generator writes beside the sources, so it is
+// given a copy of them, inside the module.
+func ExpectGenerated(ctx context.Context, project, file string, generated ...string) {
+	ginkgo.GinkgoHelper()
+	read := func(path ...string) string {
+		text, err := os.ReadFile(filepath.Join(path...))
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		return string(text)
+	}
+	line := regexp.MustCompile(`(?m)^//go:generate (.*)$`).FindStringSubmatch(read(project, file))
+	gomega.Expect(line).NotTo(gomega.BeNil())
+	copied, err := os.MkdirTemp(project, "generated-")
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(os.RemoveAll, copied)
+	gomega.Expect(os.CopyFS(filepath.Join(copied, "api"), os.DirFS(filepath.Join(project, "api")))).To(gomega.Succeed())
+	for _, name := range generated {
+		if err := os.Remove(filepath.Join(copied, name)); !errors.Is(err, os.ErrNotExist) {
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		}
+	}
+	words := strings.Fields(line[1])
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir = filepath.Join(copied, filepath.Dir(file))
+	gomega.Expect(os.MkdirAll(cmd.Dir, 0o755)).To(gomega.Succeed())
+	session, err := gexec.Start(cmd, ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Eventually(session, 5*Patience).Should(gexec.Exit(0))
+	for _, name := range generated {
+		gomega.Expect(read(project, name)).To(gomega.Equal(read(copied, name)), "run go generate for %s: %s", project, name)
+	}
 }
 
 // ObjectsIn reads the objects of a YAML file.

@@ -1,9 +1,11 @@
-// Package e2e runs the whole project as a process, with the rights of its ServiceAccount, against a real API server.
+// Package e2e runs the whole project as a process, with the rights of its ServiceAccount, against a real API server. It
+// also compares the files of the project that a tool makes, and the page that quotes the project.
 package e2e
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -166,5 +168,44 @@ var _ = Describe("The program", func() {
 		}
 		Expect(string(program.Err.Contents())).NotTo(ContainSubstring("forbidden"))
 		programs.StopsCleanly(program)
+	})
+})
+
+func text(path ...string) string {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(path...))
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}
+
+// flush takes the indentation off, which a page shows less of than its source.
+func flush(source string) string {
+	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(source, "")
+}
+
+var _ = Describe("The project", func() {
+	It("has the rights in config/rbac that the program prints", func() {
+		session := programs.Start(programs.Build("kubebuilder/cmd"), "--print-rights")
+		Eventually(session, programs.Patience).Should(gexec.Exit(0))
+		Expect(string(session.Out.Contents())).To(Equal(text(project, "config", "rbac", "webhook_role.yaml")),
+			"run go run ./cmd --print-rights > config/rbac/webhook_role.yaml")
+	})
+
+	It("has its generated files as the generator makes them", func(ctx SpecContext) {
+		programs.ExpectGenerated(ctx, project, "cmd/main.go",
+			"api/batch/v1/zz_generated.deepcopy.go", "api/crew/v1/zz_generated.deepcopy.go", "api/ship/v1/zz_generated.deepcopy.go",
+			"config/crd/bases/batch.tutorial.example_cronjobs.yaml", "config/crd/bases/crew.tutorial.example_captains.yaml",
+			"config/crd/bases/ship.tutorial.example_destroyers.yaml", "config/crd/bases/ship.tutorial.example_frigates.yaml")
+	})
+
+	It("stands in docs/migrating-from-controller-runtime.md as it is", func() {
+		root := filepath.Join(project, "..", "..")
+		page := text(root, "docs", "migrating-from-controller-runtime.md")
+		quotes := regexp.MustCompile("(?s)```go\n(// ([a-z0-9_./-]+\\.go)\n)?(.*?)```").FindAllStringSubmatch(page, -1)
+		Expect(len(quotes)).To(BeNumerically(">=", 5))
+		for _, quote := range quotes {
+			Expect(quote[2]).NotTo(BeEmpty(), "each quotation begins with the name of its file: %s", quote[3])
+			Expect(flush(text(root, quote[2]))).To(ContainSubstring(flush(quote[3])), quote[2])
+		}
 	})
 })

@@ -48,14 +48,11 @@ var _ = Describe("CronJob Webhook", func() {
 
 	Context("When creating or updating CronJob under Validating Webhook", func() {
 		It("Should deny creation if the name is too long", func() {
-			obj.Name = strings.Repeat("a", 53)
-			_, err := validator.ValidateCreate(ctx, obj)
-			Expect(err).To(MatchError(ContainSubstring("metadata.name: Too long")))
-		})
-
-		It("Should admit creation if the name is as long as it may be", func() {
 			obj.Name = strings.Repeat("a", 52)
 			Expect(validator.ValidateCreate(ctx, obj)).To(BeEmpty())
+			obj.Name += "a"
+			_, err := validator.ValidateCreate(ctx, obj)
+			Expect(err).To(MatchError(ContainSubstring("metadata.name: Too long")))
 		})
 
 		It("Should warn of a schedule without a rest", func() {
@@ -96,11 +93,6 @@ var _ = Describe("CronJob Webhook", func() {
 			Expect(k8sClient.Create(ctx, obj)).To(Succeed())
 			obj.Spec.Schedule = "daily"
 			Expect(k8sClient.Update(ctx, obj)).To(isInvalid)
-		})
-
-		It("Should admit the deletion of a CronJob that it would not create", func() {
-			Expect(k8sClient.Create(ctx, obj)).To(Succeed())
-			Expect(k8sClient.Delete(ctx, obj)).To(Succeed())
 		})
 	})
 })

@@ -1,75 +1,33 @@
 package v1
 
 import (
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"testing"
 
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix"
 	crewv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/api/crew/v1"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-var _ = Describe("Captain Webhook", func() {
-	var (
-		obj, oldObj *crewv1.Captain
-		validator   CaptainCustomValidator
-	)
-
-	BeforeEach(func() {
-		obj = &crewv1.Captain{
-			ObjectMeta: metav1.ObjectMeta{Name: "nemo", Namespace: "default"},
-			Spec:       crewv1.CaptainSpec{Rank: 5},
-		}
-		oldObj = obj.DeepCopy()
-		validator = CaptainCustomValidator{}
-	})
-
-	Context("When creating, updating or deleting Captain under Validating Webhook", func() {
-		It("Should deny creation with a rank that does not exist", func() {
-			obj.Spec.Rank = 11
-			_, err := validator.ValidateCreate(ctx, obj)
-			Expect(err).To(MatchError("rank 11 does not exist; the highest is 10"))
-		})
-
-		It("Should admit creation with a rank that exists", func() {
-			Expect(validator.ValidateCreate(ctx, obj)).To(BeEmpty())
-		})
-
-		It("Should deny a demotion", func() {
-			obj.Spec.Rank = 4
-			_, err := validator.ValidateUpdate(ctx, oldObj, obj)
-			Expect(err).To(MatchError("captain nemo has rank 5; it cannot fall to 4"))
-		})
-
-		It("Should deny the deletion of a captain in command", func() {
-			obj.Spec.Ship = "nautilus"
-			_, err := validator.ValidateDelete(ctx, obj)
-			Expect(err).To(MatchError("captain nemo commands the nautilus; appoint another captain first"))
-		})
-	})
-
-	Context("When the API server calls the webhook", func() {
-		isForbidden := func(message string) OmegaMatcher {
-			return And(Satisfy(apierrors.IsForbidden), MatchError(HaveSuffix(message)))
-		}
-
-		It("Should deny creations, updates and deletions, and admit the others", func() {
-			admiral := obj.DeepCopy()
-			admiral.Spec.Rank = 11
-			Eventually(func() error { return k8sClient.Create(ctx, admiral.DeepCopy(), client.DryRunAll) }, patience).
-				Should(isForbidden("denied the request: rank 11 does not exist; the highest is 10"))
-
-			obj.Spec.Ship = "nautilus"
-			Expect(k8sClient.Create(ctx, obj)).To(Succeed())
-			demoted := obj.DeepCopy()
-			demoted.Spec.Rank = 4
-			Expect(k8sClient.Update(ctx, demoted)).To(isForbidden("captain nemo has rank 5; it cannot fall to 4"))
-			Expect(k8sClient.Delete(ctx, obj)).To(isForbidden("captain nemo commands the nautilus; appoint another captain first"))
-
-			obj.Spec.Rank, obj.Spec.Ship = 6, ""
-			Expect(k8sClient.Update(ctx, obj)).To(Succeed())
-			Expect(k8sClient.Delete(ctx, obj)).To(Succeed())
-		})
-	})
-})
+// A captain has a rank that exists, is never demoted, and stays while in command.
+func TestCaptainWebhook(t *testing.T) {
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	g.Expect(crewv1.AddToScheme(scheme)).To(Succeed())
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1", Scheme: scheme})
+	g.Expect(SetupCaptainWebhookWithManager(x)).To(Succeed())
+	h := eirinixtest.NewHarness(t, x)
+	captain := func(rank int32, ship string) *crewv1.Captain {
+		return &crewv1.Captain{ObjectMeta: metav1.ObjectMeta{Name: "nemo"}, Spec: crewv1.CaptainSpec{Rank: rank, Ship: ship}}
+	}
+	g.Expect(h.Create(captain(10, ""))).To(eirinixtest.BeAllowed())
+	g.Expect(h.Create(captain(11, ""))).To(eirinixtest.BeDenied().WithMessage(Equal("rank 11 does not exist; the highest is 10")))
+	g.Expect(h.Update(captain(5, ""), captain(5, "nautilus"))).To(eirinixtest.BeAllowed())
+	g.Expect(h.Update(captain(5, ""), captain(4, ""))).To(eirinixtest.BeDenied().WithMessage(Equal("captain nemo has rank 5; it cannot fall to 4")))
+	g.Expect(h.Update(captain(5, ""), captain(11, ""))).To(eirinixtest.BeDenied().WithMessage("rank 11 does not exist"))
+	g.Expect(h.Delete(captain(5, ""))).To(eirinixtest.BeAllowed())
+	g.Expect(h.Delete(captain(5, "nautilus"))).To(eirinixtest.BeDenied().WithMessage("captain nemo commands the nautilus"))
+}
