@@ -51,7 +51,6 @@ func (h *Harness) deterministic(object any, options []RequestOption) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	firsts := make([]*Result, len(requests))
 	compare := func(i int, when string) error {
 		result, err := h.send(requests[i])
@@ -77,7 +76,7 @@ func (h *Harness) deterministic(object any, options []RequestOption) error {
 			}
 		}
 	}
-	awaitNextSecond(began)
+	awaitNextSecond()
 	for i := range requests {
 		if err := compare(i, "a second later"); err != nil {
 			return err
@@ -86,9 +85,9 @@ func (h *Harness) deterministic(object any, options []RequestOption) error {
 	return nil
 }
 
-// awaitNextSecond waits until the second after began. Times in objects have no fractions of a second.
-func awaitNextSecond(began time.Time) {
-	next := began.Truncate(time.Second).Add(time.Second)
+// awaitNextSecond waits until the next second. Times in objects have no fractions of one.
+func awaitNextSecond() {
+	next := time.Now().Truncate(time.Second).Add(time.Second)
 	timer := time.NewTimer(time.Until(next) + time.Millisecond)
 	defer timer.Stop()
 	<-timer.C
