@@ -17,48 +17,47 @@ import (
 	. "github.com/onsi/gomega"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
 // intruder is another program. It counts all that it receives.
 type intruder struct {
-	address     string
+	net.Listener
 	connections atomic.Int64
 	requests    atomic.Int64 // of HTTP, or connections whose bytes hold the words of an admission request
 }
 
-// intrude runs another program at an address, as soon as the address is free, until the spec ends. It has a foreign
-// certificate for the name of the Service, or no TLS.
-func intrude(ctx context.Context, address string, withTLS bool, serverName string) *intruder {
+// host is the name that replicas have certificates for.
+func (p *program) host() string { return load.ServiceName + "." + p.name + ".svc" }
+
+// intrude runs another program at an endpoint, as soon as that is free, until the spec ends. It has a foreign certificate
+// for the host, or no TLS.
+func intrude(ctx context.Context, endpoint string, withTLS bool, host string) *intruder {
 	GinkgoHelper()
-	i := &intruder{address: address}
-	var listener net.Listener
+	i := &intruder{}
 	Eventually(func() (err error) {
-		listener, err = net.Listen("tcp", endpointAt(address))
+		i.Listener, err = net.Listen("tcp", endpoint)
 		return err
 	}).WithContext(ctx).WithPolling(time.Millisecond).Should(Succeed())
-	counted := counting{listener, &i.connections}
+	DeferCleanup(i.Listener.Close)
 	if !withTLS {
-		DeferCleanup(counted.Close)
-		go i.listen(counted)
+		go i.listen()
 		return i
 	}
-	certificate, key := Issue(NewCA(time.Hour, time.Now()), ForServer(serverName))
+	certificate, key := Issue(NewCA(time.Hour, time.Now()), ForServer(host))
 	server := &http.Server{
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{Must(tls.X509KeyPair(certificate, key))}},
 		ErrorLog:  log.New(io.Discard, "", 0), // its clients refuse its certificate
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			i.requests.Add(1)
-		}),
+		Handler:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.requests.Add(1) }),
 	}
-	DeferCleanup(server.Close)
-	go func() { _ = server.ServeTLS(counted, "", "") }()
+	go func() { _ = server.ServeTLS(i, "", "") }()
 	return i
 }
 
 // listen reads the first bytes of each connection, and closes it.
-func (i *intruder) listen(listener net.Listener) {
+func (i *intruder) listen() {
 	for {
-		conn, err := listener.Accept()
+		conn, err := i.Accept()
 		if err != nil {
 			return
 		}
@@ -71,25 +70,20 @@ func (i *intruder) listen(listener net.Listener) {
 	}
 }
 
+// Accept implements net.Listener.
+func (i *intruder) Accept() (net.Conn, error) {
+	conn, err := i.Listener.Accept()
+	if err == nil {
+		i.connections.Add(1)
+	}
+	return conn, err
+}
+
 // expectNothing sees that no connection came, and then that one would have been counted.
 func (i *intruder) expectNothing(ctx context.Context) {
 	GinkgoHelper()
-	Expect(i.connections.Load()).To(BeZero(), "connections to the program that took %s", i.address)
-	conn := Must((&net.Dialer{}).DialContext(ctx, "tcp", endpointAt(i.address)))
+	Expect(i.connections.Load()).To(BeZero(), "connections to the program that took %s", i.Addr())
+	conn := Must((&net.Dialer{}).DialContext(ctx, "tcp", i.Addr().String()))
 	defer conn.Close()
 	Eventually(i.connections.Load).WithContext(ctx).Should(BeEquivalentTo(1))
-}
-
-// counting counts the connections that a listener accepts.
-type counting struct {
-	net.Listener
-	connections *atomic.Int64
-}
-
-func (c counting) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err == nil {
-		c.connections.Add(1)
-	}
-	return conn, err
 }

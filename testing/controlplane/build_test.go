@@ -1,5 +1,7 @@
 package main
 
+// This file specifies what a build leaves behind, and what it says when it fails.
+
 import (
 	"bytes"
 	"context"
@@ -23,13 +25,11 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeGoVariable); mode != "" {
 		os.Exit(fakeGo(mode, os.Args[1:]))
 	}
-
 	os.Exit(m.Run())
 }
 
 func fakeGo(mode string, args []string) int {
 	line := strings.Join(args, " ")
-
 	switch {
 	case strings.Contains(line, "list -mod=readonly -m "):
 		fmt.Println("v1.2.3")
@@ -39,12 +39,9 @@ func fakeGo(mode string, args []string) int {
 	case mode == "ok" || mode == "hang" && !strings.Contains(line, "kube-apiserver"):
 		record("build " + args[len(args)-1] + "\n")
 		fmt.Fprintln(os.Stderr, "a\nb\n"+args[len(args)-1])
-
 		for i, arg := range args {
 			if arg == "-o" {
-				if err := os.WriteFile(args[i+1], []byte(line+" of "+sources()), 0o755); err != nil {
-					panic(err)
-				}
+				try(os.WriteFile(args[i+1], []byte(line+" of "+sources()), 0o755))
 			}
 		}
 	case mode == "hang":
@@ -52,199 +49,174 @@ func fakeGo(mode string, args []string) int {
 		time.Sleep(time.Minute)
 	default:
 		fmt.Fprintln(os.Stderr, "a\n# example.org/a\n"+mode)
-
 		return 1
 	}
-
 	return 0
 }
 
 func record(text string) {
-	file, err := os.OpenFile(os.Getenv("CONTROLPLANE_RECORD"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file := must(os.OpenFile(os.Getenv("CONTROLPLANE_RECORD"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
+	defer file.Close()
+	must(file.WriteString(text))
+}
+
+func try(err error) {
 	if err != nil {
 		panic(err)
 	}
-	defer file.Close()
+}
 
-	if _, err := file.WriteString(text); err != nil {
-		panic(err)
-	}
+func must[T any](value T, err error) T {
+	try(err)
+	return value
 }
 
 // fake returns a builder whose go command behaves in that mode, and the file where its builds are recorded.
 func fake(t *testing.T, mode, root string, out io.Writer) (*builder, string) {
 	t.Helper()
-
 	recorded := filepath.Join(t.TempDir(), "record")
 	t.Setenv(fakeGoVariable, mode)
 	t.Setenv("CONTROLPLANE_RECORD", recorded)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each fake run takes a second
-
-	return &builder{goCommand: os.Args[0], release: newest(t), root: root, parallel: 1, progress: newProgress(out)}, recorded
+	return &builder{goCommand: os.Args[0], release: newest(), root: root, parallel: 1, progress: newProgress(out)}, recorded
 }
 
-func newest(t *testing.T) release {
-	t.Helper()
+func newest() release { return must(releaseNamed("")) }
 
-	r, err := releaseNamed("")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return r
+// builds is how many binaries were built.
+func builds(recorded string) int {
+	data, _ := os.ReadFile(recorded) // there is none before the first
+	return strings.Count(string(data), "build ")
 }
 
-func content(t *testing.T, path string) string {
+func content(path string) string { return string(must(os.ReadFile(path))) }
+
+// expectLeft sees how many entries are left in the cache, among them the lock.
+func expectLeft(t *testing.T, root string, entries int) {
 	t.Helper()
-
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	if left := must(os.ReadDir(root)); len(left) != entries {
+		t.Errorf("left in the cache: %v", left)
 	}
-
-	return string(data)
 }
 
-func entries(t *testing.T, dir string) (names []string) {
+// expectAll sees that a text has all parts.
+func expectAll(t *testing.T, text string, parts ...string) {
 	t.Helper()
-
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in %q", part, text)
+		}
 	}
-
-	for _, entry := range list {
-		names = append(names, entry.Name())
-	}
-
-	return names
 }
 
 func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 	root := t.TempDir()
-
 	var out bytes.Buffer
-
 	b, recorded := fake(t, "ok", root, &out)
+	b.progress.shown = time.Time{} // so that the first download is shown
+	folder := filepath.Join(root, newest().folderName("v1.2.3"))
 
 	// What a builder that was killed leaves, and a folder that lost a file.
-	for _, dir := range []string{unfinishedPrefix + "1", newest(t).folderName("v1.2.3")} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-
+	try(os.Mkdir(filepath.Join(root, unfinishedPrefix+"1"), 0o700))
+	try(os.Mkdir(folder, 0o700))
 	for range 2 {
-		assets, err := b.assets(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if assets := must(b.assets(t.Context())); assets != folder {
+			t.Errorf("assets in %s, want %s", assets, folder)
 		}
-
-		if want := filepath.Join(root, newest(t).folderName("v1.2.3")); assets != want {
-			t.Errorf("assets in %s, want %s", assets, want)
-		}
-
-		for _, flag := range []string{
+		expectAll(t, content(filepath.Join(folder, "kube-apiserver")),
 			"-buildvcs=false", "-X k8s.io/component-base/version.gitVersion=v1.2.3",
-			"version.gitMajor=1 ", "version.gitMinor=2 ", "version.gitTreeState=clean",
-		} {
-			if got := content(t, filepath.Join(assets, "kube-apiserver")); !strings.Contains(got, flag) {
-				t.Errorf("%q is not among the flags %q", flag, got)
-			}
-		}
+			"version.gitMajor=1 ", "version.gitMinor=2 ", "version.gitTreeState=clean")
 	}
-
-	if n := strings.Count(content(t, recorded), "build "); n != len(binaries) {
+	if n := builds(recorded); n != len(binaries) {
 		t.Errorf("%d builds, want %d", n, len(binaries))
 	}
+	expectLeft(t, root, 2)
 
-	if names := entries(t, root); len(names) != 2 { // the lock and the folder
-		t.Errorf("left in the cache: %q", names)
-	}
+	said, _, _ := strings.Cut(out.String(), "downloading sources")
+	expectAll(t, said, "building a control plane of Kubernetes v1.2.3", firstTime, room)
+}
 
-	if got := out.String(); !strings.Contains(got, "building a control plane of Kubernetes v1.2.3") {
-		t.Errorf("progress: %s", got)
+func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
+	b, recorded := fake(t, "ok", t.TempDir(), io.Discard)
+	for i, binary := range binaries {
+		assets := must(b.assets(t.Context()))
+		if n := builds(recorded); n != (i+1)*len(binaries) {
+			t.Errorf("%d builds, want %d", n, (i+1)*len(binaries))
+		}
+		try(os.Remove(filepath.Join(assets, binary.name)))
 	}
 }
 
 // eightAtOnce has eight builders make the same assets.
 func eightAtOnce(t *testing.T, first *builder) {
 	t.Helper()
-
 	var wg sync.WaitGroup
-
 	for range 8 {
 		b := *first
 		b.progress = newProgress(io.Discard)
-
 		wg.Go(func() {
 			if _, err := b.assets(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-
 	wg.Wait()
 }
 
 func TestSeveralAtOnceBuildOnce(t *testing.T) {
-	root := t.TempDir()
-	first, recorded := fake(t, "ok", root, io.Discard)
-
+	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
 	eightAtOnce(t, first)
-
-	if n := strings.Count(content(t, recorded), "build "); n != len(binaries) {
+	if n := builds(recorded); n != len(binaries) {
 		t.Errorf("%d builds, want %d", n, len(binaries))
 	}
 }
 
 func TestInterruptionLeavesNothing(t *testing.T) {
 	root := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-
-	b, recorded := fake(t, "hang", root, io.Discard)
-	result := make(chan error)
-
-	go func() {
-		_, err := b.assets(ctx)
-		result <- err
-	}()
-
-	waitFor(t, func() bool {
-		data, _ := os.ReadFile(recorded)
-
-		return strings.Contains(string(data), "hanging")
-	})
-
-	// A second one waits for the first and can be interrupted, too.
-	var out lockedBuffer
-
-	second := *b
-	second.progress = newProgress(&out)
-	secondCtx, cancelSecond := context.WithCancel(t.Context())
-	secondResult := make(chan error)
-
-	go func() {
-		_, err := second.assets(secondCtx)
-		secondResult <- err
-	}()
-
-	waitFor(t, func() bool { return strings.Contains(out.String(), "another process is building in "+root+", waiting") })
-
-	for _, stop := range []struct {
-		cancel func()
-		result chan error
-	}{{cancelSecond, secondResult}, {cancel, result}} {
-		stop.cancel()
-
-		if err := <-stop.result; !errors.Is(err, errInterrupted) {
-			t.Errorf("got %v, want %v", err, errInterrupted)
+	first, recorded := fake(t, "hang", root, io.Discard)
+	second := *first
+	waiting := make(chan struct{})
+	waits := sync.OnceFunc(func() { close(waiting) })
+	second.progress = newProgress(writerFunc(func(line string) {
+		if strings.Contains(line, "another process is building in "+root+", waiting") {
+			waits()
+		}
+	}))
+	begin := func(b *builder) (interrupt func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() {
+			_, err := b.assets(ctx)
+			result <- err
+		}()
+		return func() {
+			cancel()
+			if err := <-result; !errors.Is(err, errInterrupted) {
+				t.Errorf("got %v, want %v", err, errInterrupted)
+			}
 		}
 	}
-
-	if names := entries(t, root); len(names) != 1 { // the lock
-		t.Errorf("left in the cache: %q", names)
+	interruptFirst := begin(first)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if data, _ := os.ReadFile(recorded); strings.Contains(string(data), "hanging") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the build does not begin")
+		}
 	}
+	interruptSecond := begin(&second)
+	<-waiting
+	interruptSecond()
+	interruptFirst()
+	expectLeft(t, root, 1)
+}
+
+type writerFunc func(string)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
 }
 
 func TestFailuresHaveARemedy(t *testing.T) {
@@ -260,17 +232,13 @@ func TestFailuresHaveARemedy(t *testing.T) {
 		"a.go:1:1: syntax error: this is not the user's fault, but they should see it!": "see what the go command says",
 	} {
 		b, _ := fake(t, said, t.TempDir(), io.Discard)
-
 		_, err := b.assets(t.Context())
-		if err == nil || !strings.Contains(err.Error(), remedy) ||
-			!strings.HasSuffix(err.Error(), "# example.org/a\n"+said) {
+		if err == nil || !strings.Contains(err.Error(), remedy) || !strings.HasSuffix(err.Error(), "# example.org/a\n"+said) {
 			t.Errorf("%s: %v", said, err)
 		}
 	}
-
 	b, _ := fake(t, "ok", t.TempDir(), io.Discard)
 	b.goCommand = "go-that-is-not-installed"
-
 	if _, err := b.assets(t.Context()); err == nil || !strings.Contains(err.Error(), "install Go") {
 		t.Errorf("no go command: %v", err)
 	}
@@ -282,97 +250,17 @@ func TestAReleaseThatCannotBeHad(t *testing.T) {
 		http.Error(w, "not found: this proxy has no Kubernetes", http.StatusNotFound)
 	}))
 	defer proxy.Close()
-
 	t.Setenv("GOPROXY", proxy.URL)
 	t.Setenv("GOMODCACHE", t.TempDir())
-
-	for _, r := range all(t) {
-		var out bytes.Buffer
-
+	for _, r := range must(releases()) {
 		root := t.TempDir()
-		b := &builder{goCommand: "go", release: r, root: root, parallel: 1, progress: newProgress(&out)}
-
+		b := &builder{goCommand: "go", release: r, root: root, parallel: 1, progress: newProgress(io.Discard)}
 		_, err := b.assets(t.Context())
 		if err == nil {
 			t.Fatalf("%s: nothing is missing", r.name)
 		}
-
-		for _, part := range []string{
-			"choose another release with -k8s", kubernetesModule + "@" + required(r.mod), "404 Not Found",
-			"not found: this proxy has no Kubernetes",
-		} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %q is not in %v", r.name, part, err)
-			}
-		}
-
-		if names := entries(t, root); len(names) != 0 {
-			t.Errorf("%s: left in the cache: %q", r.name, names)
-		}
+		expectAll(t, err.Error(), "choose another release with -k8s", kubernetesModule+"@"+required(r.mod), "404 Not Found",
+			"not found: this proxy has no Kubernetes")
+		expectLeft(t, root, 0)
 	}
-}
-
-func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
-	root := t.TempDir()
-	b, recorded := fake(t, "ok", root, io.Discard)
-
-	for i, binary := range binaries {
-		assets, err := b.assets(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		if n := strings.Count(content(t, recorded), "build "); n != (i+1)*len(binaries) {
-			t.Errorf("%d builds, want %d", n, (i+1)*len(binaries))
-		}
-
-		if err := os.Remove(filepath.Join(assets, binary.name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestTimeAndRoomAreSaidBeforeTheFirstDownload(t *testing.T) {
-	var out bytes.Buffer
-
-	b, _ := fake(t, "ok", t.TempDir(), &out)
-	b.progress.shown = time.Time{} // so that the first download is shown
-
-	if _, err := b.assets(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	said, _, downloads := strings.Cut(out.String(), "downloading sources")
-	if !downloads || !strings.Contains(said, firstTime) || !strings.Contains(said, room) {
-		t.Errorf("%q", out.String())
-	}
-}
-
-func waitFor(t *testing.T, condition func() bool) {
-	t.Helper()
-
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("timed out")
-		}
-	}
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	return b.buf.String()
 }

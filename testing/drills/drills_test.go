@@ -10,25 +10,18 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
 var _ = Describe("A drill", func() {
 	Describe("of a caBundle that is out of date", func() {
-		// stale writes the CA of another time.
 		stale := func(ctx context.Context, p *program) {
 			GinkgoHelper()
-			other := newProgram(ctx, "other")
-			other.run(ctx)
-			secrets := Must(admin.CoreV1().Secrets(other.name).List(ctx, metav1.ListOptions{})).Items
-			Expect(secrets).To(HaveLen(1))
-			old := secrets[0].Data["ca.crt"]
-			Expect(string(old)).To(HavePrefix("-----BEGIN CERTIFICATE"))
+			old := NewCA(time.Hour, time.Now()).CertificatePEM
 			p.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = old })
 		}
 
@@ -37,13 +30,13 @@ var _ = Describe("A drill", func() {
 			p.registers = false
 			m := p.run(ctx)
 			stale(ctx, p)
-			Eventually(func() error { _, err := p.create(ctx); return err }).WithContext(ctx).Should(MatchError(ContainSubstring("x509")))
+			Eventually(p.failure).WithArguments(ctx).WithContext(ctx).Should(MatchError(ContainSubstring("x509")))
 			found := diagnose(ctx, m, diagnosis.UnknownAuthority)
 			Expect(found.Object).To(Equal("MutatingWebhookConfiguration " + p.configuration()))
 			Expect(found.Message).To(ContainSubstring("caBundle"))
 			Expect(found.Remedy).To(ContainSubstring("call RegisterExtensions"))
 			Expect(p.manager(true).RegisterExtensions()).To(Succeed())
-			p.expectLimit(ctx, p.limit)
+			p.expectLimit(ctx)
 			expectWell(ctx, m, diagnosis.UnknownAuthority)
 		}, SpecTimeout(3*patience))
 
@@ -52,20 +45,20 @@ var _ = Describe("A drill", func() {
 			m := p.run(ctx)
 			stale(ctx, p)
 			expectWell(ctx, m, diagnosis.UnknownAuthority)
-			p.expectLimit(ctx, p.limit)
+			p.expectLimit(ctx)
 		}, SpecTimeout(3*patience))
 	})
 
 	It("of a Service without endpoints: calls fail until the pods are ready", func(ctx SpecContext) {
 		p := newProgram(ctx, "drill")
 		m := p.run(ctx)
-		p.list(ctx)
-		Eventually(func() error { _, err := p.create(ctx); return err }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		p.service.List(ctx, nil)
+		Eventually(p.failure).WithArguments(ctx).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
 		found := diagnose(ctx, m, diagnosis.NoReadyEndpoints)
-		Expect(found.Object).To(ContainSubstring(p.name + "/" + serviceName))
+		Expect(found.Object).To(ContainSubstring(p.name + "/" + load.ServiceName))
 		Expect(found.Remedy).To(ContainSubstring("start the pods"))
-		p.list(ctx, p.address)
-		p.expectLimit(ctx, p.limit)
+		p.service.List(ctx, []string{p.endpoint})
+		p.expectLimit(ctx)
 		expectWell(ctx, m, diagnosis.NoReadyEndpoints)
 	}, SpecTimeout(2*patience))
 
@@ -91,7 +84,7 @@ var _ = Describe("A drill", func() {
 		}
 		c = Must(hooks.Create(ctx, c, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, name, metav1.DeleteOptions{}) })
-		Eventually(func() error { _, err := p.create(ctx); return err }).WithContext(ctx).Should(MatchError(Or(ContainSubstring("deadline exceeded"), ContainSubstring("timeout"))))
+		Eventually(p.failure).WithArguments(ctx).WithContext(ctx).Should(MatchError(Or(ContainSubstring("deadline exceeded"), ContainSubstring("timeout"))))
 
 		found := diagnose(ctx, m, diagnosis.TimeoutsAddUp)
 		Expect(found.Message).To(And(ContainSubstring("slow-0.example.org of MutatingWebhookConfiguration "+name+" (10 s)"), ContainSubstring("slow-3.example.org"), ContainSubstring("40 s")))
@@ -100,64 +93,28 @@ var _ = Describe("A drill", func() {
 			c.Webhooks[i].TimeoutSeconds = new(int32(7))
 		}
 		Must(hooks.Update(ctx, c, metav1.UpdateOptions{}))
-		p.expectLimit(ctx, p.limit)
 		expectWell(ctx, m, diagnosis.TimeoutsAddUp)
 	}, SpecTimeout(5*patience))
-
-	DescribeTable("of such webhooks in one program: it does not start, and registers nothing",
-		func(ctx SpecContext, edit func(i int, s *eirinix.Settings)) {
-			p := newProgram(ctx, "drill")
-			program := func(timeout time.Duration) *eirinix.ExtensionManager {
-				m := p.manager(true)
-				for i := range 4 {
-					s := eirinix.Settings{Timeout: timeout, FailurePolicy: admissionregistrationv1.Ignore}
-					edit(i, &s)
-					Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
-						ID: fmt.Sprintf("slow-%d", i), Settings: s, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
-					})).To(Succeed())
-				}
-				return m
-			}
-			refused := MatchError(And(ContainSubstring(`"slow-0" (10s)`), ContainSubstring(`"slow-3" (10s)`), ContainSubstring("lower Settings.Timeout to 30 s together")))
-			Expect(program(10 * time.Second).Validate()).To(refused)
-			Expect(program(10 * time.Second).RegisterExtensions()).To(refused)
-			_, err := admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, p.configuration(), metav1.GetOptions{})
-			Expect(err).To(Satisfy(apierrors.IsNotFound))
-			Expect(program(7 * time.Second).RegisterExtensions()).To(Succeed())
-		},
-		Entry("that share calls", func(int, *eirinix.Settings) {}, SpecTimeout(patience)),
-		Entry("with calls of their own", func(_ int, s *eirinix.Settings) { s.Isolated = true }, SpecTimeout(patience)),
-		Entry("that differ in a policy", func(i int, s *eirinix.Settings) {
-			if i > 1 {
-				s.Reinvoke, s.MatchPolicy = admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.Exact
-			}
-		}, SpecTimeout(patience)),
-	)
 
 	It("of a webhook that rewrites limits: the audit log names it, and Reinvoke gives the last word back", func(ctx SpecContext) {
 		p, rewriter := newProgram(ctx, "drill"), newProgram(ctx, "rewriter") // which comes later in the alphabet
 		p.run(ctx)
-		rewriter.objects, rewriter.limit = p.objects, "1Gi"
-		rewriter.run(ctx)
-		Expect(p.create(ctx)).To(Equal("1Gi"), "without a word to the user")
-		Eventually(func() []string { return changedBy(p.objects) }).WithContext(ctx).Should(ContainElement(rewriter.configuration()))
-		p.stop()
-		p.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy
-		p.run(ctx)
-		p.expectLimit(ctx, p.limit)
-	}, SpecTimeout(3*patience))
-
-	It("of a webhook that is also called again: Reinvoke does not help against it", func(ctx SpecContext) {
-		p, rewriter := newProgram(ctx, "drill"), newProgram(ctx, "rewriter")
-		p.settings.Reinvoke, rewriter.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy
-		p.run(ctx)
 		rewriter.objects, rewriter.limit, rewriter.registers = p.objects, "1Gi", false
 		rewriter.run(ctx)
-		Expect(p.create(ctx)).To(Equal("1Gi"))
-		rewriter.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
-			w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
-		})
-		p.expectLimit(ctx, p.limit)
+		Expect(p.create(ctx)).To(Equal("1Gi"), "without a word to the user")
+		Eventually(changedBy).WithArguments(p.objects).WithContext(ctx).Should(ContainElement(rewriter.configuration()))
+		p.stop(ctx)
+		p.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy
+		p.run(ctx)
+
+		By("which does not help against one that is called again, too")
+		again := func(policy admissionregistrationv1.ReinvocationPolicyType) {
+			rewriter.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ReinvocationPolicy = &policy })
+		}
+		again(admissionregistrationv1.IfNeededReinvocationPolicy)
+		rewriter.expectLimit(ctx)
+		again(admissionregistrationv1.NeverReinvocationPolicy)
+		p.expectLimit(ctx)
 	}, SpecTimeout(3*patience))
 
 	It("of a webhook that blocks its own program's restart: the diagnosis names it, and registration prevents it", func(ctx SpecContext) {
@@ -165,9 +122,8 @@ var _ = Describe("A drill", func() {
 		p.registers = false
 		p.run(ctx)
 		p.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector, w.ObjectSelector = nil, nil })
-		p.stop()
-		p.list(ctx)
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		p.stop(ctx)
+		p.expectBlocked(ctx)
 		laptop := p.manager(false)
 		found := diagnose(ctx, laptop, diagnosis.BlocksItself)
 		Expect(found.Severity).To(Equal(diagnosis.Problem))
@@ -175,7 +131,7 @@ var _ = Describe("A drill", func() {
 		Expect(found.Message).To(ContainSubstring("none can start"))
 		Expect(found.Remedy).To(ContainSubstring("call RegisterExtensions"))
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
+		p.expectRestart(ctx)
 		p.run(ctx)
 		expectWell(ctx, laptop, diagnosis.BlocksItself)
 	}, SpecTimeout(3*patience))
@@ -187,15 +143,14 @@ var _ = Describe("A drill", func() {
 			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{p.name, p.objects},
 		}}}
 		p.run(ctx)
-		p.stop()
-		p.list(ctx)
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		p.stop(ctx)
+		p.expectBlocked(ctx)
 		found := diagnose(ctx, p.manager(false), diagnosis.BlocksItself)
 		Expect(found.Severity).To(Equal(diagnosis.Warning), "it was asked for")
 		Expect(found.Remedy).To(HavePrefix("leave Namespace " + p.name + " out in Settings.Namespaces of step limits, or except this program's pods with Settings.Conditions"))
 		p.settings.AllowClusterCritical = false
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
+		p.expectRestart(ctx)
 		expectWell(ctx, p.run(ctx), diagnosis.BlocksItself)
 	}, SpecTimeout(3*patience))
 
@@ -207,14 +162,13 @@ var _ = Describe("A drill", func() {
 		other.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.name}}
 		})
-		other.stop()
-		other.list(ctx)
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		other.stop(ctx)
+		p.expectBlocked(ctx)
 		found := diagnose(ctx, m, diagnosis.Shadowed)
 		Expect(found.Message).To(And(ContainSubstring("MutatingWebhookConfiguration "+other.configuration()), ContainSubstring("pods that this program runs in")))
 		Expect(found.Remedy).To(And(HavePrefix("repair it"), ContainSubstring("only if its program is gone for good")))
 		Expect(admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, other.configuration(), metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
+		p.expectRestart(ctx)
 		expectWell(ctx, m, diagnosis.Shadowed)
 	}, SpecTimeout(3*patience))
 })

@@ -1,10 +1,16 @@
 package drills_test
 
-// This file holds the program of the drills, with its Service and the endpoints that a cluster would list.
+// This file holds the program of the drills, and the API server that calls it.
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,60 +18,89 @@ import (
 	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
+	"code.cloudfoundry.org/eirinix/testing/internal/netns"
 )
 
-const (
-	serviceName = "hooks"
-	portName    = "webhook"
-	podPort     = 8443
+const patience = load.Patience
 
-	// withinSeconds is the time in which a diagnosis names cause and remedy.
-	withinSeconds = 10
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
+
+func TestDrills(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	RunSpecs(t, "Drills", Label(APIServer))
+}
+
+var (
+	config   *rest.Config
+	admin    kubernetes.Interface
+	auditLog string // its path: it names the webhooks that changed a pod
 )
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	folder := Must(os.MkdirTemp("", "drills-"))
+	DeferCleanup(os.RemoveAll, folder)
+	auditLog = filepath.Join(folder, "audit.log")
+	policy := filepath.Join(folder, "policy.yaml")
+	Expect(os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+		{"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods"]}]},
+		{"level": "None"}
+	]}`), 0o600)).To(Succeed())
+	plane := load.NewControlPlane(ctx, "--audit-policy-file="+policy, "--audit-log-path="+auditLog, "--enable-aggregator-routing=true")
+	config, admin = plane.Config(), Clients(plane.Config())
+})
+
+// changedBy returns the webhook configurations that changed pods of the namespace.
+func changedBy(namespace string) (configurations []string) {
+	GinkgoHelper()
+	for line := range bytes.Lines(Must(os.ReadFile(auditLog))) {
+		var event struct {
+			ObjectRef   struct{ Namespace string }
+			Annotations map[string]string
+		}
+		if json.Unmarshal(line, &event) != nil || event.ObjectRef.Namespace != namespace {
+			continue // the last line may not be complete
+		}
+		for key, value := range event.Annotations {
+			var m struct {
+				Configuration string
+				Mutated       bool
+			}
+			if strings.HasPrefix(key, "mutation.webhook.admission.k8s.io/") && json.Unmarshal([]byte(value), &m) == nil && m.Mutated {
+				configurations = append(configurations, m.Configuration)
+			}
+		}
+	}
+	return configurations
+}
 
 // program is a program that sets the memory limit of pods, behind a Service.
 type program struct {
 	name, objects string // its namespace and fingerprint, and the namespace of the pods that it is called for
-	address       string
+	endpoint      string
 	settings      eirinix.Settings
 	limit         string
 	registers     bool
-
-	slice *discoveryv1.EndpointSlice
-	stop  func()
+	service       *load.Service
+	replica       *load.Replica
 }
 
-// addresses is the number of addresses that were handed out. Specs follow one another.
-var addresses int
-
-// newProgram makes the Service of a program. The API server calls a program in the order of its name.
 func newProgram(ctx context.Context, prefix string) *program {
 	GinkgoHelper()
-	addresses++
-	p := &program{limit: "128Mi", registers: true, address: fmt.Sprintf("10.88.0.%d", 10+addresses)}
+	p := &program{limit: "128Mi", registers: true, endpoint: load.NewEndpoint()}
 	namespace := Must(admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"}}, metav1.CreateOptions{}))
 	p.name, p.objects = namespace.Name, NewNamespace(ctx, admin, nil).Name
-	Must(admin.CoreV1().Services(p.name).Create(ctx, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: serviceName},
-		Spec: corev1.ServiceSpec{
-			Selector: p.labels(),
-			Ports:    []corev1.ServicePort{{Name: portName, Port: 443, TargetPort: intstr.FromInt32(podPort)}},
-		},
-	}, metav1.CreateOptions{}))
-	p.slice = Must(admin.DiscoveryV1().EndpointSlices(p.name).Create(ctx, &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: serviceName, Labels: map[string]string{discoveryv1.LabelServiceName: serviceName}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new(portName), Port: new(int32(podPort)), Protocol: new(corev1.ProtocolTCP)}},
-	}, metav1.CreateOptions{}))
+	p.service = load.NewService(ctx, admin, p.name, p.labels())
 	DeferCleanup(func(ctx context.Context) error {
 		hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
 		return client.IgnoreNotFound(hooks.Delete(ctx, p.configuration(), metav1.DeleteOptions{}))
@@ -84,8 +119,8 @@ func (p *program) labels() map[string]string {
 func (p *program) manager(registers bool) *eirinix.ExtensionManager {
 	GinkgoHelper()
 	m := eirinix.NewManager(eirinix.ManagerOptions{
-		Namespace: p.objects, OperatorFingerprint: p.name, ServiceName: serviceName, WebhookNamespace: p.name,
-		Port: 443, ListenAddress: fmt.Sprintf("%s:%d", p.address, podPort), RestConfig: config, RegisterWebHook: &registers,
+		Namespace: p.objects, OperatorFingerprint: p.name, ServiceName: load.ServiceName, WebhookNamespace: p.name,
+		Port: load.ServicePort, ListenAddress: p.endpoint, RestConfig: config, RegisterWebHook: &registers,
 		Logger: zap.New(Log()).Named(p.name).Sugar(), DrainDelay: -time.Second,
 	})
 	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
@@ -105,35 +140,23 @@ func (p *program) manager(registers bool) *eirinix.ExtensionManager {
 // run starts a replica, and lists it as ready.
 func (p *program) run(ctx context.Context) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	m, done := p.manager(p.registers), make(chan error, 1)
 	if !p.registers { // the other half of the deployment
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
 	}
-	go func() { done <- m.Run(context.WithoutCancel(ctx)) }()
-	stopped := false
-	p.stop = func() {
-		GinkgoHelper()
-		if !stopped {
-			stopped = true
-			m.Stop()
-			Eventually(done).Should(Receive(BeNil()))
-		}
-	}
-	DeferCleanup(func() { p.stop() })
-	Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
-	p.list(ctx, p.address)
-	p.expectLimit(ctx, p.limit)
-	return m
+	p.replica = load.Start(ctx, p.name, p.manager(p.registers))
+	DeferCleanup(load.ExpectEnd, p.replica)
+	DeferCleanup(p.replica.Stop)
+	p.service.List(ctx, []string{p.endpoint})
+	p.expectLimit(ctx)
+	return p.replica.ExtensionManager
 }
 
-// list writes the endpoints of the Service, as a cluster does when pods become ready or end.
-func (p *program) list(ctx context.Context, addresses ...string) {
+// stop ends the replica, and with it all endpoints.
+func (p *program) stop(ctx context.Context) {
 	GinkgoHelper()
-	p.slice.Endpoints = nil
-	for _, a := range addresses {
-		p.slice.Endpoints = append(p.slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
-	}
-	p.slice = Must(admin.DiscoveryV1().EndpointSlices(p.name).Update(ctx, p.slice, metav1.UpdateOptions{}))
+	p.replica.Stop()
+	load.ExpectEnd(ctx, p.replica)
+	p.service.List(ctx, nil)
 }
 
 // create asks for a pod that the program is called for, and returns its memory limit.
@@ -145,9 +168,15 @@ func (p *program) create(ctx context.Context) (string, error) {
 	return pod.Spec.Containers[0].Resources.Limits.Memory().String(), nil
 }
 
+// failure is the error of create.
+func (p *program) failure(ctx context.Context) error {
+	_, err := p.create(ctx)
+	return err
+}
+
 // restart asks for a pod of the program itself, as its Deployment would.
-func (p *program) restart(ctx context.Context, labels map[string]string) error {
-	_, err := admin.CoreV1().Pods(p.name).Create(ctx, newPod(labels), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+func (p *program) restart(ctx context.Context) error {
+	_, err := admin.CoreV1().Pods(p.name).Create(ctx, newPod(p.labels()), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
 
@@ -157,9 +186,21 @@ func newPod(labels map[string]string) *corev1.Pod {
 	return pod
 }
 
-func (p *program) expectLimit(ctx context.Context, limit string) {
+func (p *program) expectLimit(ctx context.Context) {
 	GinkgoHelper()
-	Eventually(func() (string, error) { return p.create(ctx) }).WithContext(ctx).Should(Equal(limit))
+	Eventually(p.create).WithArguments(ctx).WithContext(ctx).Should(Equal(p.limit))
+}
+
+// expectBlocked waits until the program's own pods are refused, because a webhook is called that has no endpoint.
+func (p *program) expectBlocked(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(p.restart).WithArguments(ctx).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+}
+
+// expectRestart waits until they are admitted.
+func (p *program) expectRestart(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(p.restart).WithArguments(ctx).WithContext(ctx).Should(Succeed())
 }
 
 // edit changes the webhooks of the program as another tool would.
@@ -175,14 +216,11 @@ func (p *program) edit(ctx context.Context, change func(*admissionregistrationv1
 	Must(hooks.Update(ctx, c, metav1.UpdateOptions{FieldManager: "gitops"}))
 }
 
-// diagnose returns the finding with the code. A diagnosis that has not ended after ten seconds fails the spec.
+// diagnose returns the finding with the code.
 func diagnose(ctx context.Context, m *eirinix.ExtensionManager, code diagnosis.Code) diagnosis.Finding {
 	GinkgoHelper()
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, withinSeconds*time.Second)
-	defer cancel()
-	report := m.Diagnose(limited)
-	Expect(limited.Err()).NotTo(HaveOccurred(), "after %d s it says only: %s", withinSeconds, report)
+	report := m.Diagnose(ctx)
 	found, ok := report.Find(code)
 	Expect(ok).To(BeTrue(), "%s", report)
 	AddReportEntry("diagnosis", fmt.Sprintf("%s after %s", found.Error(), time.Since(began).Round(time.Millisecond)))

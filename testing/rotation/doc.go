@@ -8,10 +8,11 @@
 // a rollout on a replica that is rarely called. The load continues while replicas start, stop and die, and while API
 // servers freeze. No admission request may fail, come back unchanged, or skip a step that all versions have.
 //
-// EIRINIX_ROTATIONS is the number of rotations in the two long specs. The default is 30 with admissions, each with a
-// rollout, and 10 with conversions. Other specs scale their number of rollouts with it. A rotation takes about five
+// EIRINIX_ROTATIONS is the number of rotations in the two long specs. The default is three with admissions, each with a
+// rollout, and two with conversions. Other specs scale their number of rollouts with it. A rotation takes about five
 // seconds: the time for which the old CA stays trusted, and up to a second before each write, so that one replica writes
-// for all. With conversions it takes five times as long, and five programs rotate at once. So
+// for all. One that the age of the CA begins comes after fifteen. With conversions a rotation takes 25 seconds, and up to
+// five programs rotate at once. So
 //
 //	EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 //

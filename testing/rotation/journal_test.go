@@ -2,35 +2,34 @@ package rotation_test
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // journal notes every write of the Secret, of the configurations and of the Lease, by any client.
 type journal struct {
-	mu     sync.Mutex
-	writes map[string]int       // by the kind of object
-	held   map[string][]holding // the content of a configuration after each write, and at first
-	most   int                  // CAs that stood in one caBundle
+	mu       sync.Mutex
+	writes   map[string]int      // by the kind of object
+	versions map[string][]string // that a configuration was registered with, one after the other
+	most     int                 // CAs that stood in one caBundle
 }
-
-// holding is the content of a configuration beside its caBundles.
-type holding struct{ version, webhooks string }
 
 // The kinds of objects in a journal.
 const (
@@ -41,64 +40,31 @@ const (
 )
 
 // keepJournal watches until the spec ends.
-func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interface) *journal {
+func (d *deployment) keepJournal(ctx context.Context) *journal {
 	GinkgoHelper()
-	j := &journal{writes: map[string]int{}, held: map[string][]holding{}}
+	j := &journal{writes: map[string]int{}, versions: map[string][]string{}}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	DeferCleanup(stop)
-	hooks, secrets, leases := clients.AdmissionregistrationV1(), clients.CoreV1().Secrets(d.namespace), clients.CoordinationV1().Leases(d.namespace)
-	for kind, k := range map[string]struct {
-		name  string
-		get   func(string) (runtime.Object, error)
-		watch func(metav1.ListOptions) (watch.Interface, error)
+	c := Must(client.NewWithWatch(servers[0].Config(), client.Options{}))
+	for kind, of := range map[string]struct {
+		name, namespace string
+		list            client.ObjectList
 	}{
-		secretKind: {
-			d.secret(),
-			func(name string) (runtime.Object, error) { return secrets.Get(ctx, name, metav1.GetOptions{}) },
-			func(o metav1.ListOptions) (watch.Interface, error) { return secrets.Watch(watching, o) },
-		},
-		mutatingKind: {
-			d.mutating(),
-			func(name string) (runtime.Object, error) {
-				return hooks.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-			},
-			func(o metav1.ListOptions) (watch.Interface, error) {
-				return hooks.MutatingWebhookConfigurations().Watch(watching, o)
-			},
-		},
-		validatingKind: {
-			d.validating(),
-			func(name string) (runtime.Object, error) {
-				return hooks.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-			},
-			func(o metav1.ListOptions) (watch.Interface, error) {
-				return hooks.ValidatingWebhookConfigurations().Watch(watching, o)
-			},
-		},
-		leaseKind: {
-			d.lease(),
-			func(name string) (runtime.Object, error) { return leases.Get(ctx, name, metav1.GetOptions{}) },
-			func(o metav1.ListOptions) (watch.Interface, error) { return leases.Watch(watching, o) },
-		},
+		secretKind:     {d.secret(), d.namespace, &corev1.SecretList{}},
+		mutatingKind:   {d.mutating(), "", &admissionregistrationv1.MutatingWebhookConfigurationList{}},
+		validatingKind: {d.validating(), "", &admissionregistrationv1.ValidatingWebhookConfigurationList{}},
+		leaseKind:      {d.lease(), d.namespace, &coordinationv1.LeaseList{}},
 	} {
-		// The API server ends a watch after half an hour at the earliest, unless it is told otherwise.
-		o := metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, k.name).String(), TimeoutSeconds: new(int64(4 * 60 * 60)),
-		}
-		last := revision(ctx, clients)
-		object, err := k.get(k.name)
-		switch {
-		case err == nil:
+		o := &client.ListOptions{Namespace: of.namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, of.name)}
+		Expect(c.List(ctx, of.list, o)).To(Succeed())
+		Expect(meta.EachListItem(of.list, func(object runtime.Object) error {
 			j.note(kind, object, 0)
-			// An API server that has just started knows no older revision than the one that it found.
-			written, err := strconv.Atoi(object.(metav1.Object).GetResourceVersion())
-			Expect(err).NotTo(HaveOccurred())
-			o.ResourceVersion = strconv.Itoa(max(last, written))
-		default:
-			Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
-		}
-		w, err := k.watch(o)
-		Expect(err).NotTo(HaveOccurred())
+			return nil
+		})).To(Succeed())
+		// The API server ends a watch after half an hour at the earliest, unless it is told otherwise.
+		o.Raw = &metav1.ListOptions{ResourceVersion: of.list.GetResourceVersion(), TimeoutSeconds: new(int64(4 * 60 * 60))}
+		w := Must(c.Watch(watching, of.list, o))
+		DeferCleanup(w.Stop)
 		go func() {
 			for event := range w.ResultChan() {
 				if event.Type != watch.Error { // the end of the watch
@@ -106,19 +72,8 @@ func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interfa
 				}
 			}
 		}()
-		DeferCleanup(w.Stop)
 	}
 	return j
-}
-
-// revision is the last revision of the cluster's state.
-func revision(ctx context.Context, clients kubernetes.Interface) int {
-	GinkgoHelper()
-	all, err := clients.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	n, err := strconv.Atoi(all.ResourceVersion)
-	Expect(err).NotTo(HaveOccurred())
-	return n
 }
 
 // note records an object after so many writes of it.
@@ -126,73 +81,44 @@ func (j *journal) note(kind string, object runtime.Object, writes int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.writes[kind] += writes
-	j.hold(kind, object)
-}
-
-// hold records the content of a configuration.
-func (j *journal) hold(kind string, object runtime.Object) {
-	var h holding
-	trusts := func(config *admissionregistrationv1.WebhookClientConfig) {
-		j.most = max(j.most, len(ca.SplitBundle(config.CABundle)))
-		config.CABundle = nil
+	registered := func(o client.Object, bundle []byte) {
+		j.most = max(j.most, len(ca.SplitBundle(bundle)))
+		j.versions[kind] = slices.Compact(append(j.versions[kind], o.GetAnnotations()[webhookconf.VersionAnnotation]))
 	}
-	var webhooks any
-	switch c := object.DeepCopyObject().(type) {
+	switch o := object.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		for n := range c.Webhooks {
-			trusts(&c.Webhooks[n].ClientConfig)
+		for _, w := range o.Webhooks {
+			registered(o, w.ClientConfig.CABundle)
 		}
-		h.version, webhooks = c.Annotations[webhookconf.VersionAnnotation], c.Webhooks
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		for n := range c.Webhooks {
-			trusts(&c.Webhooks[n].ClientConfig)
+		for _, w := range o.Webhooks {
+			registered(o, w.ClientConfig.CABundle)
 		}
-		h.version, webhooks = c.Annotations[webhookconf.VersionAnnotation], c.Webhooks
-	default:
-		return
 	}
-	text, err := json.Marshal(webhooks)
-	if err != nil {
-		text = []byte(err.Error())
-	}
-	h.webhooks = string(text)
-	j.held[kind] = append(j.held[kind], h)
 }
 
-// written is how often an object of that kind was written so far.
-func (j *journal) written(kind string) int {
+// written is how often objects of these kinds were written so far.
+func (j *journal) written(kinds ...string) (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.writes[kind]
-}
-
-// all is how often anything was written so far, but for the Lease.
-func (j *journal) all() int {
-	return j.written(secretKind) + j.written(mutatingKind) + j.written(validatingKind)
-}
-
-// registrations is how often a configuration was written so far.
-func (j *journal) registrations() int { return j.written(mutatingKind) + j.written(validatingKind) }
-
-// changes returns the contents of a configuration in order, beside its caBundles. The first is the content when the journal
-// began.
-func (j *journal) changes(kind string) []holding {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Compact(slices.Clone(j.held[kind]))
-}
-
-// versions are the versions of the program that were registered, one after the other.
-func (j *journal) versions(kind string) (all []string) {
-	for _, h := range j.changes(kind) {
-		all = append(all, h.version)
+	for _, kind := range kinds {
+		n += j.writes[kind]
 	}
-	return all
+	return n
 }
 
-// maxTrusted is how many CAs stood in one caBundle, at most.
-func (j *journal) maxTrusted() int {
+// registrations are the versions that a configuration was registered with.
+func (j *journal) registrations(kind string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.most
+	return slices.Clone(j.versions[kind])
+}
+
+// expectRegistered waits until both configurations hold a version.
+func (j *journal) expectRegistered(ctx context.Context, version string) {
+	GinkgoHelper()
+	for _, kind := range []string{mutatingKind, validatingKind} {
+		Eventually(j.registrations).WithArguments(kind).WithContext(ctx).WithPolling(5*time.Millisecond).
+			Should(WithTransform(func(all []string) string { return all[len(all)-1] }, Equal(version)), kind)
+	}
 }

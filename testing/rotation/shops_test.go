@@ -1,26 +1,33 @@
 package rotation_test
 
-// This file holds a kind that is stored in v1 and asked for in v2, and the program's conversion of it.
+// This file holds a kind that is stored in v1 and asked for in v2, the program's conversion of it, and the load: reads,
+// writes and watches of shops, through every API server.
 
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
-	"reflect"
-
-	"code.cloudfoundry.org/eirinix/conversion"
+	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 
+	"code.cloudfoundry.org/eirinix/conversion"
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
 // The versions of shops. In v1 a price is one text, "12 EUR"; in v2 it is a number and a currency. The remark exists in
@@ -34,39 +41,26 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 
 // shops is the definition of a deployment's kind.
 type shops struct {
-	deployment *deployment
-	group      string
-	clients    []dynamic.Interface // of each API server
+	*deployment
+	group   string
+	clients []dynamic.Interface // of each API server
 }
 
-// dynamicOf returns a client of one API server, which does not slow itself down.
-func dynamicOf(server int) dynamic.Interface {
-	GinkgoHelper()
-	config := servers[server].Config()
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
-	return client
-}
-
-// deployShops starts a program that converts shops, with that many replicas.
-func deployShops(ctx context.Context, replicas int, rotation lifetimes) *shops {
+// deployShops starts a program that converts shops.
+func deployShops(ctx context.Context, rotation lifetimes) *shops {
 	GinkgoHelper()
 	d := deploy(ctx, 0, rotation)
 	s := &shops{deployment: d, group: d.namespace + ".example.com"}
-	for n := range servers {
-		s.clients = append(s.clients, dynamicOf(n))
+	for _, server := range servers {
+		config := server.Config()
+		config.QPS = -1
+		s.clients = append(s.clients, Must(dynamic.NewForConfig(config)))
 	}
 	crds := s.clients[0].Resource(definitions)
-	_, err := crds.Create(ctx, s.definition(), metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx context.Context) {
-		Expect(crds.Delete(ctx, s.name(), metav1.DeleteOptions{})).To(Succeed())
-	})
+	Must(crds.Create(ctx, s.definition(), metav1.CreateOptions{}))
+	DeferCleanup(func(ctx context.Context) error { return crds.Delete(ctx, s.name(), metav1.DeleteOptions{}) })
 	d.more = []any{s.conversion()}
-	for n := range replicas {
-		d.start(ctx, n%len(servers))
-	}
+	d.scale(ctx, 2)
 	s.settle(ctx)
 	return s
 }
@@ -81,18 +75,17 @@ func (s *shops) definition() *unstructured.Unstructured {
 		}
 	}
 	text := map[string]any{"type": "string"}
-	crd := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"group": s.group, "scope": "Namespaced",
-		"names": map[string]any{"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
-		"versions": []any{
-			version(stored, map[string]any{"price": text, "note": text}),
-			version(asked, map[string]any{"amount": map[string]any{"type": "integer"}, "currency": text, "note": text, "remark": text}),
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": s.name()},
+		"spec": map[string]any{
+			"group": s.group, "scope": "Namespaced",
+			"names": map[string]any{"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
+			"versions": []any{
+				version(stored, map[string]any{"price": text, "note": text}),
+				version(asked, map[string]any{"amount": map[string]any{"type": "integer"}, "currency": text, "note": text, "remark": text}),
+			},
 		},
-	}}}
-	crd.SetAPIVersion("apiextensions.k8s.io/v1")
-	crd.SetKind("CustomResourceDefinition")
-	crd.SetName(s.name())
-	return crd
+	}}
 }
 
 // conversion loses the remark on the way to v1, so that the library keeps it.
@@ -100,18 +93,19 @@ func (s *shops) conversion() conversion.Of[*unstructured.Unstructured] {
 	return conversion.Of[*unstructured.Unstructured]{
 		CRD: s.name(), Version: stored,
 		Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke(asked,
-			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-				s.deployment.calls.Add(1)
+			func(ctx context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				s.called(ctx)
 				from.Object["price"] = fmt.Sprintf("%v %v", from.Object["amount"], from.Object["currency"])
-				delete(from.Object, "amount")
-				delete(from.Object, "currency")
-				delete(from.Object, "remark")
+				for _, member := range []string{"amount", "currency", "remark"} {
+					delete(from.Object, member)
+				}
 				return from, nil
 			},
-			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-				s.deployment.calls.Add(1)
-				amount, currency, err := priceOf(from)
-				if err != nil {
+			func(ctx context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				s.called(ctx)
+				var amount int64
+				var currency string
+				if _, err := fmt.Sscanf(fmt.Sprint(from.Object["price"]), "%d %s", &amount, &currency); err != nil {
 					return nil, err
 				}
 				delete(from.Object, "price")
@@ -122,136 +116,243 @@ func (s *shops) conversion() conversion.Of[*unstructured.Unstructured] {
 	}
 }
 
-func priceOf(o *unstructured.Unstructured) (amount int64, currency string, err error) {
-	price, _, err := unstructured.NestedString(o.Object, "price")
-	if err != nil {
-		return 0, "", err
-	}
-	if _, err := fmt.Sscanf(price, "%d %s", &amount, &currency); err != nil {
-		return 0, "", fmt.Errorf("price %q is no amount with a currency", price)
-	}
-	return amount, currency, nil
-}
-
 // at returns a client of the shops of one version.
 func (s *shops) at(server int, version string) dynamic.ResourceInterface {
-	return s.clients[server].Resource(schema.GroupVersionResource{Group: s.group, Version: version, Resource: "shops"}).Namespace(s.deployment.objects)
+	return s.clients[server].Resource(schema.GroupVersionResource{Group: s.group, Version: version, Resource: "shops"}).Namespace(s.objects)
 }
 
-// generation is the number of writes after which a shop that comes and goes is deleted and created anew.
-const generation = 10
-
-// comesAndGoes reports whether a shop is deleted now and then.
-func comesAndGoes(name string) bool { return name[0] == 'p' }
-
-// writtenIn returns the version in which a shop is written the nth time.
-func writtenIn(n int64) string {
-	if n%2 == 0 {
-		return stored
-	}
-	return asked
-}
-
-// content returns the members that a shop has in a version after n writes. Each write in v2 sets the remark.
-func content(version, name string, n int64) map[string]any {
-	note := fmt.Sprintf("%s, write %d", name, n)
-	if version == stored {
-		return map[string]any{"price": fmt.Sprintf("%d EUR", n), "note": note}
-	}
-	c := map[string]any{"amount": n, "currency": "EUR", "note": note}
-	first := int64(0)
-	if comesAndGoes(name) {
-		first = n - n%generation
-	}
-	if last := n - (n+1)%2; last > first {
-		c["remark"] = fmt.Sprintf("of write %d", last)
-	}
-	return c
-}
-
-// shop returns a shop as its first write leaves it.
-func (s *shops) shop(name string, n int64) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: content(stored, name, n)}
-	o.SetAPIVersion(s.group + "/" + stored)
-	o.SetKind("Shop")
-	o.SetName(name)
-	return o
-}
-
-// complete returns how often a shop was written, or an error if it is not what that write leaves in this version.
-func (s *shops) complete(o *unstructured.Unstructured, version string) (n int64, err error) {
-	if o.GetAPIVersion() != s.group+"/"+version || o.GetKind() != "Shop" {
-		return 0, fmt.Errorf("%s is a %s of %s", o.GetName(), o.GetKind(), o.GetAPIVersion())
-	}
-	if version == stored {
-		n, _, err = priceOf(o)
-	} else {
-		n, _, err = unstructured.NestedInt64(o.Object, "amount")
-	}
+// registered returns spec.conversion, and how often the spec of the definition was written.
+func (s *shops) registered(ctx context.Context) (conversion map[string]any, writes int64, err error) {
+	crd, err := s.clients[0].Resource(definitions).Get(ctx, s.name(), metav1.GetOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", o.GetName(), err)
+		return nil, 0, err
 	}
-	found := maps.Clone(o.Object)
-	for _, member := range []string{"apiVersion", "kind", "metadata"} {
-		delete(found, member)
-	}
-	if expected := content(version, o.GetName(), n); !reflect.DeepEqual(found, expected) {
-		return 0, fmt.Errorf("%s is %v instead of %v", o.GetName(), found, expected)
-	}
-	return n, nil
+	conversion, _, err = unstructured.NestedMap(crd.Object, "spec", "conversion")
+	return conversion, crd.GetGeneration(), err
 }
 
-// read returns the definition through an API server.
-func (s *shops) read(ctx context.Context) (*unstructured.Unstructured, error) {
-	return s.clients[0].Resource(definitions).Get(ctx, s.name(), metav1.GetOptions{})
-}
-
-// registered returns spec.conversion.
-func (s *shops) registered(ctx context.Context) (map[string]any, error) {
-	crd, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion")
-	return c, err
-}
-
-// writes is how often the spec of the definition was written.
-func (s *shops) writes(ctx context.Context) int64 {
-	GinkgoHelper()
-	crd, err := s.read(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	return crd.GetGeneration()
-}
-
-// bundleIn returns the caBundle in a spec.conversion.
-func bundleIn(conversion map[string]any) ([]byte, error) {
-	text, _, err := unstructured.NestedString(conversion, "webhook", "clientConfig", "caBundle")
-	if err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(text)
-}
-
-// patch changes the definition.
-func (s *shops) patch(ctx context.Context, patch string) {
-	GinkgoHelper()
-	_, err := s.clients[0].Resource(definitions).Patch(ctx, s.name(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	Expect(err).NotTo(HaveOccurred())
+// patch changes spec.conversion.
+func (s *shops) patch(ctx context.Context, conversion string) error {
+	_, err := s.clients[0].Resource(definitions).Patch(ctx, s.name(), types.MergePatchType, []byte(`{"spec":{"conversion":`+conversion+`}}`), metav1.PatchOptions{})
+	return err
 }
 
 // settle waits until one CA stands everywhere and nothing is due.
 func (s *shops) settle(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		state := s.deployment.settle(ctx, clientsOf(0))
-		registered, err := s.registered(ctx)
+		state := s.deployment.settle(ctx)
+		registered, _, err := s.registered(ctx)
 		g.Expect(err).NotTo(HaveOccurred())
-		bundle, err := bundleIn(registered)
+		text, _, err := unstructured.NestedString(registered, "webhook", "clientConfig", "caBundle")
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(ca.EqualBundles(bundle, state.Bundle())).To(BeTrue(), "the caBundle holds %d CAs", len(ca.SplitBundle(bundle)))
-	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		g.Expect(ca.EqualBundles(Must(base64.StdEncoding.DecodeString(text)), state.Bundle())).To(BeTrue())
+	}).WithContext(ctx).Should(Succeed())
 }
 
-// mayBeGone reports whether the error is that a shop that comes and goes is not there.
-func mayBeGone(name string, err error) bool { return comesAndGoes(name) && apierrors.IsNotFound(err) }
+// content returns the members that a shop has in a version after n writes. Each write in v2, every other, sets the remark.
+func content(version, name string, n int64) map[string]any {
+	note := fmt.Sprintf("%s, write %d", name, n)
+	if version == stored {
+		return map[string]any{"price": fmt.Sprintf("%d EUR", n), "note": note}
+	}
+	c := map[string]any{"amount": n, "currency": "EUR", "note": note}
+	if n > 0 {
+		c["remark"] = fmt.Sprintf("of write %d", n-(n+1)%2)
+	}
+	return c
+}
+
+// complete returns how often a shop was written, or an error if it is not what that write leaves in this version.
+func complete(o *unstructured.Unstructured, version string) (n int64, err error) {
+	found := maps.Clone(o.Object)
+	for _, member := range []string{"apiVersion", "kind", "metadata"} {
+		delete(found, member)
+	}
+	if _, err := fmt.Sscanf(fmt.Sprint(found["note"]), o.GetName()+", write %d", &n); err != nil {
+		return 0, fmt.Errorf("%s: %w", o.GetName(), err)
+	}
+	if expected := content(version, o.GetName(), n); !equality.Semantic.DeepEqual(found, expected) || o.GroupVersionKind().Version != version {
+		return 0, fmt.Errorf("%s is %v instead of %v of %s", o.GetName(), o.Object, expected, version)
+	}
+	return n, nil
+}
+
+// shopsPerServer is how many shops are written through one API server.
+const shopsPerServer = 3
+
+func shopName(server, i int) string {
+	return fmt.Sprintf("shop-%d-%d", server%len(servers), i%shopsPerServer)
+}
+
+// readings are the kinds of reads. Each sees that all that it reads is complete.
+var readings = []struct {
+	name string
+	read func(ctx context.Context, s *shops, server, turn int) error
+}{
+	{"GET", func(ctx context.Context, s *shops, server, turn int) error { return s.get(ctx, server, turn, asked) }},
+	{"GET in the stored version", func(ctx context.Context, s *shops, server, turn int) error { return s.get(ctx, server, turn, stored) }},
+	{"LIST", func(ctx context.Context, s *shops, server, _ int) error {
+		return s.list(ctx, server, metav1.ListOptions{})
+	}},
+	{"LIST in pages", func(ctx context.Context, s *shops, server, _ int) error {
+		return s.list(ctx, server, metav1.ListOptions{Limit: 5})
+	}},
+	{"LIST from the cache", func(ctx context.Context, s *shops, server, _ int) error {
+		return s.list(ctx, server, metav1.ListOptions{ResourceVersion: "0"})
+	}},
+}
+
+func (s *shops) get(ctx context.Context, server, turn int, version string) error {
+	o, err := s.at(server, version).Get(ctx, shopName(turn, turn/len(servers)), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = complete(o, version)
+	return err
+}
+
+// list reads all shops in v2. Each must be there once.
+func (s *shops) list(ctx context.Context, server int, o metav1.ListOptions) error {
+	found := map[string]bool{}
+	for read := 0; ; o.ResourceVersion = "" {
+		page, err := s.at(server, asked).List(ctx, o)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if _, err := complete(&page.Items[i], asked); err != nil {
+				return err
+			}
+			found[page.Items[i].GetName()] = true
+		}
+		read += len(page.Items)
+		if o.Continue = page.GetContinue(); o.Continue != "" {
+			continue
+		}
+		if want := len(servers) * shopsPerServer; read != want || len(found) != want {
+			return fmt.Errorf("%d shops were read, of which %d differ, instead of %d", read, len(found), want)
+		}
+		return nil
+	}
+}
+
+// traffic reads, writes and watches shops. A watch is that of an informer, which must end up with the last write of each.
+type traffic struct {
+	*load.Stream // of the reads
+	shops        *shops
+	writes       *load.Stream
+	stores       []cache.Store
+
+	mu    sync.Mutex
+	wrote map[string]int64 // by shop: the writes so far
+}
+
+// startTraffic has so much time between two calls of one kind through one API server.
+func startTraffic(ctx context.Context, s *shops, pace time.Duration) *traffic {
+	GinkgoHelper()
+	t := &traffic{Stream: load.NewStream(), writes: load.NewStream(), shops: s, wrote: map[string]int64{}}
+	for server := range servers {
+		for i := range shopsPerServer {
+			o := &unstructured.Unstructured{Object: content(stored, shopName(server, i), 0)}
+			o.SetAPIVersion(s.group + "/" + stored)
+			o.SetKind("Shop")
+			o.SetName(shopName(server, i))
+			Eventually(func() error {
+				_, err := s.at(server, stored).Create(ctx, o, metav1.CreateOptions{})
+				return err
+			}).WithContext(ctx).Should(Succeed())
+			t.wrote[o.GetName()] = 0
+		}
+	}
+	t.expectReads(ctx)
+	s.balancer.Unserved.Store(0) // the canary of the first replica may have come before its endpoint
+	for server := range servers {
+		client := s.at(server, asked)
+		store := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
+		t.stores = append(t.stores, store)
+		source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, o) },
+		}, client)
+		t.Run(func(ctx context.Context) {
+			cache.NewReflector(source, &unstructured.Unstructured{}, store, 0).RunWithContext(ctx)
+		})
+		for _, r := range readings {
+			t.Send(r.name+" "+serverName(server), pace, few, func(ctx context.Context, turn int) error { return r.read(ctx, s, server, turn) })
+		}
+		t.writes.Send("write "+serverName(server), pace/2, 1, func(ctx context.Context, turn int) error {
+			return t.write(ctx, server, shopName(server, turn))
+		})
+	}
+	return t
+}
+
+// write writes a shop once more, in the versions by turns. A write that failed may have been done.
+func (t *traffic) write(ctx context.Context, server int, name string) error {
+	n := t.allWrites()[name] + 1
+	version := []string{stored, asked}[n%2]
+	client := t.shops.at(server, version)
+	o, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	found, err := complete(o, version)
+	if err != nil {
+		return err
+	}
+	if found == n-1 {
+		maps.Copy(o.Object, content(version, name, n))
+		_, err = client.Update(ctx, o, metav1.UpdateOptions{})
+	} else if found != n {
+		err = fmt.Errorf("it is of write %d instead of %d", found, n-1)
+	}
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrote[name] = n
+	return nil
+}
+
+// allWrites is how often each shop was written.
+func (t *traffic) allWrites() map[string]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.wrote)
+}
+
+// expectReads waits until every kind of read succeeds.
+func (t *traffic) expectReads(ctx context.Context) {
+	GinkgoHelper()
+	for server := range servers {
+		for _, r := range readings {
+			Eventually(r.read).WithArguments(ctx, t.shops, server, 0).WithContext(ctx).Should(Succeed(), r.name)
+		}
+	}
+}
+
+// finish ends the load, after every watch has seen the last writes.
+func (t *traffic) finish(ctx context.Context) {
+	GinkgoHelper()
+	t.writes.End()
+	for _, store := range t.stores {
+		Eventually(func() (map[string]int64, error) {
+			seen := map[string]int64{}
+			var all []error
+			for _, o := range store.List() {
+				n, err := complete(o.(*unstructured.Unstructured), asked)
+				seen[o.(*unstructured.Unstructured).GetName()] = n
+				all = append(all, err)
+			}
+			return seen, errors.Join(all...)
+		}).WithContext(ctx).Should(Equal(t.allWrites()))
+	}
+	t.End()
+	b := t.shops.balancer
+	AddReportEntry(fmt.Sprintf("%d reads and %d writes, %d and %d failed; %d conversions, %d handshakes",
+		t.Total(), t.writes.Total(), len(t.Failures()), len(t.writes.Failures()), t.shops.calls.Load(), b.Handshakes.Load()), ReportEntryVisibilityAlways)
+	Expect(b.Resumed.Load()).To(BeZero(), "handshakes without a certificate")
+	Expect(b.Handshakes.Load()).To(BeNumerically(">", t.writes.Total()), "calls without a handshake of their own")
+}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,10 +11,10 @@ import (
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
-// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
-const patience = time.Minute
+const patience = load.Patience
 
 func TestRotation(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -25,29 +24,22 @@ func TestRotation(t *testing.T) {
 
 // rotations is how many a long spec makes. It usually makes fewer than with EIRINIX_ROTATIONS.
 func rotations(usually int) int {
-	text := os.Getenv("EIRINIX_ROTATIONS")
-	if text == "" {
-		return usually
+	if text := os.Getenv("EIRINIX_ROTATIONS"); text != "" {
+		return Must(strconv.Atoi(text))
 	}
-	n, err := strconv.Atoi(text)
-	Expect(err).NotTo(HaveOccurred(), "EIRINIX_ROTATIONS")
-	return n
+	return usually
 }
 
-// servers are the API servers of one cluster, on one etcd; each has its own view of webhook configurations.
-var servers []*controlplane.APIServer
-
-// plane is the cluster.
-var plane *controlplane.Plane
+// The cluster, and its API servers on one etcd. Each has its own view of webhook configurations.
+var (
+	plane   *controlplane.Plane
+	servers []*controlplane.APIServer
+)
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	var err error
-	plane, err = controlplane.New(ctx, controlplane.Options{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
+	plane = Must(controlplane.New(ctx, controlplane.Options{Progress: GinkgoWriter}))
 	DeferCleanup(plane.Stop)
-	second, err := plane.AddAPIServer(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	servers = []*controlplane.APIServer{plane.APIServer(), second}
+	servers = []*controlplane.APIServer{plane.APIServer(), Must(plane.AddAPIServer(ctx))}
 })
 
 // clientsOf returns a client of one API server.

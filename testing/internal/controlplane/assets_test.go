@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the search for the binaries", func() {
@@ -31,8 +33,7 @@ var _ = Describe("the search for the binaries", func() {
 		said = &strings.Builder{}
 		progress = &progressWriter{w: said}
 		for _, variable := range []string{"GOCACHE", "GOMODCACHE"} { // these go with the user's
-			output, err := exec.CommandContext(ctx, "go", "env", variable).Output()
-			Expect(err).NotTo(HaveOccurred())
+			output := spectest.Must(exec.CommandContext(ctx, "go", "env", variable).Output())
 			GinkgoT().Setenv(variable, strings.TrimSpace(string(output)))
 		}
 		GinkgoT().Setenv("HOME", home)
@@ -57,20 +58,17 @@ var _ = Describe("the search for the binaries", func() {
 			ContainSubstring("binaries from "+newest+", the newest release in setup-envtest's cache"),
 		))
 		By("for a controller manager, which is none of its")
-		_, err := findAssets(ended, Options{ControllerManager: true}, progress)
-		Expect(err).To(MatchError(context.Canceled), "it builds")
+		Expect(findAssets(ended, Options{ControllerManager: true}, progress)).Error().To(MatchError(context.Canceled), "it builds")
 		Expect(said.String()).To(ContainSubstring("passed over setup-envtest's " + newest + ": no kube-controller-manager"))
 		Expect(os.WriteFile(filepath.Join(newest, "kube-controller-manager"), nil, 0o700)).To(Succeed())
 		Expect(findAssets(ctx, Options{ControllerManager: true}, progress)).To(Equal(newest))
 	})
 
 	It("takes none that is too old, and names all places when nothing is found", func() {
-		_, err := findAssets(ended, Options{}, progress)
-		Expect(err).To(MatchError(ContainSubstring("there is no cache of setup-envtest (open " + cache)))
+		Expect(findAssets(ended, Options{}, progress)).Error().To(MatchError(ContainSubstring("there is no cache of setup-envtest (open " + cache)))
 
 		downloaded("1.27.16", "etcd", "kube-apiserver")
-		_, err = findAssets(ended, Options{}, progress)
-		Expect(err).To(MatchError(And(
+		Expect(findAssets(ended, Options{}, progress)).Error().To(MatchError(And(
 			HavePrefix("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver (setup-envtest downloads them"),
 			ContainSubstring("KUBEBUILDER_ASSETS is not set; "),
 			MatchRegexp("this module has not built "+home+"/.*/eirinix/controlplane/v1.* yet; "),
@@ -84,10 +82,8 @@ var _ = Describe("the search for the binaries", func() {
 	It("prefers named assets to built ones, and those to downloaded ones", func(ctx context.Context) {
 		downloaded("1.99.0", "etcd", "kube-apiserver")
 
-		dir, err := builderDir(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		built, err := builderFolder(dir)
-		Expect(err).NotTo(HaveOccurred())
+		dir := spectest.Must(builderDir(ctx))
+		built := spectest.Must(builderFolder(dir))
 		install(built, allBinaries[:2]...)
 		Expect(findAssets(ctx, Options{}, progress)).To(HaveSuffix("1.99.0-"+runtime.GOOS+"-"+runtime.GOARCH), "half built")
 
@@ -104,16 +100,12 @@ var _ = Describe("the search for the binaries", func() {
 
 		By("even one that cannot be used, since it was requested")
 		Expect(os.Remove(filepath.Join(mine, "etcd"))).To(Succeed())
-		_, err = findAssets(ctx, Options{}, progress)
-		Expect(err).To(MatchError(os.ErrNotExist))
+		Expect(findAssets(ctx, Options{}, progress)).Error().To(MatchError(os.ErrNotExist))
 	})
 
 	It("knows the folder in which the builder builds", func(ctx context.Context) {
-		dir, err := builderDir(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		folder, err := builderFolder(dir)
-		Expect(err).NotTo(HaveOccurred())
-		install(folder, allBinaries...)
+		dir := spectest.Must(builderDir(ctx))
+		folder := install(spectest.Must(builderFolder(dir)), allBinaries...)
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

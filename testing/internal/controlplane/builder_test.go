@@ -10,12 +10,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the builder of the binaries", func() {
 	It("is found beside the source, and elsewhere downloaded in the same version", func(ctx context.Context) {
-		dir, err := builderDir(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		dir := spectest.Must(builderDir(ctx))
 		Expect(filepath.Join(dir, "main.go")).To(BeAnExistingFile())
 
 		proxy, user := GinkgoT().TempDir(), GinkgoT().TempDir()
@@ -30,16 +31,13 @@ var _ = Describe("the builder of the binaries", func() {
 		} {
 			GinkgoT().Setenv(name, value)
 		}
-		_, err = downloadedBuilderDir(ctx, user, "GOPROXY=off")
-		Expect(err).To(HaveOccurred(), "it is not on this machine yet")
-		dir, err = downloadedBuilderDir(ctx, user)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(downloadedBuilderDir(ctx, user, "GOPROXY=off")).Error().To(HaveOccurred(), "it is not on this machine yet")
+		dir = spectest.Must(downloadedBuilderDir(ctx, user))
 		Expect(downloadedBuilderDir(ctx, user, "GOPROXY=off")).To(Equal(dir))
 		Expect(os.ReadFile(filepath.Join(dir, "main.go"))).To(ContainSubstring("v0.9.0"))
 
 		Expect(os.WriteFile(filepath.Join(user, "go.mod"), []byte("module example.org/user\n\ngo 1.26.0\n"), 0o600)).To(Succeed())
-		_, err = downloadedBuilderDir(ctx, user)
-		Expect(err).To(MatchError(ContainSubstring("not a known dependency")))
+		Expect(downloadedBuilderDir(ctx, user)).Error().To(MatchError(ContainSubstring("not a known dependency")))
 	})
 
 	It("is run with its progress passed on, and cleans up when the context ends", func(ctx context.Context) {
@@ -59,12 +57,10 @@ var _ = Describe("the builder of the binaries", func() {
 		Expect(progress.String()).To(Equal("half done\n"))
 
 		builder(`fmt.Fprintln(os.Stderr, "controlplane: make room"); os.Exit(1)`)
-		_, err := buildAssets(ctx, dir, allBinaries, &progressWriter{})
-		Expect(err).To(MatchError(ContainSubstring("exit status 1\ncontrolplane: make room")))
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{})).Error().To(MatchError(ContainSubstring("exit status 1\ncontrolplane: make room")))
 
 		builder(`this is no Go`)
-		_, err = buildAssets(ctx, dir, allBinaries, &progressWriter{})
-		Expect(err).To(MatchError(ContainSubstring("does not compile")))
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{})).Error().To(MatchError(ContainSubstring("does not compile")))
 
 		builder(`
 			c := make(chan os.Signal, 1)
@@ -78,9 +74,8 @@ var _ = Describe("the builder of the binaries", func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
-		_, err = buildAssets(ctx, dir, allBinaries, &progressWriter{w: writerFunc(func(string) { cancel() })})
-		Expect(err).To(MatchError(context.Canceled))
-		Expect(err).To(MatchError(ContainSubstring("cleaned up")))
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{w: writerFunc(func(string) { cancel() })})).Error().
+			To(And(MatchError(context.Canceled), MatchError(ContainSubstring("cleaned up"))))
 	})
 })
 
@@ -95,8 +90,7 @@ func publish(proxy, module, version string, files map[string]string) {
 	Expect(os.WriteFile(filepath.Join(dir, version+".mod"), []byte(goMod), 0o600)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(dir, version+".info"), []byte(info), 0o600)).To(Succeed())
 
-	archive, err := os.Create(filepath.Join(dir, version+".zip"))
-	Expect(err).NotTo(HaveOccurred())
+	archive := spectest.Must(os.Create(filepath.Join(dir, version+".zip")))
 	defer archive.Close()
 
 	w := zip.NewWriter(archive)
@@ -107,9 +101,7 @@ func publish(proxy, module, version string, files map[string]string) {
 		contents[name] = text
 	}
 	for name, text := range contents {
-		f, err := w.Create(module + "@" + version + "/" + name)
-		Expect(err).NotTo(HaveOccurred())
-		_, err = f.Write([]byte(text))
-		Expect(err).NotTo(HaveOccurred())
+		f := spectest.Must(w.Create(module + "@" + version + "/" + name))
+		spectest.Must(f.Write([]byte(text)))
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A control plane in trouble", Label("api-server"), func() {
@@ -32,24 +33,17 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
-		_, err := New(ctx, Options{
-			Assets: assets, Progress: writerFunc(func(line string) {
-				if strings.Contains(line, "etcd is ready") {
-					cancel()
-				}
-			}),
-		})
-		Expect(err).To(MatchError(context.Canceled))
-		Expect(err).To(MatchError(HavePrefix("kube-apiserver was not ready yet")))
+		Expect(New(ctx, Options{Assets: assets, Progress: writerFunc(func(line string) {
+			if strings.Contains(line, "etcd is ready") {
+				cancel()
+			}
+		})})).Error().To(And(MatchError(context.Canceled), MatchError(HavePrefix("kube-apiserver was not ready yet"))))
 		Expect(runDirs()).To(BeEmpty())
 	})
 
 	It("names the server that failed and the reason, and stops the others", func(ctx context.Context) {
 		logs := GinkgoT().TempDir()
-		_, err := New(ctx, Options{
-			Assets: assets, APIServerArgs: []string{"--no-such-flag"}, LogDir: logs,
-		})
-		Expect(err).To(MatchError(SatisfyAll(
+		Expect(New(ctx, Options{Assets: assets, APIServerArgs: []string{"--no-such-flag"}, LogDir: logs})).Error().To(MatchError(And(
 			HavePrefix("see the end of its log below and check ControlPlaneOptions.APIServerArgs: "),
 			ContainSubstring("kube-apiserver ended before it was ready: exit status 1"),
 			ContainSubstring("unknown flag: --no-such-flag"),
@@ -60,23 +54,19 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 
 	It("names the file that is missing from the assets", func(ctx context.Context) {
 		empty := GinkgoT().TempDir()
-		_, err := New(ctx, Options{Assets: empty})
-		Expect(err).To(MatchError(os.ErrNotExist))
-		Expect(err).To(MatchError(
-			HavePrefix("set ControlPlaneOptions.Assets to a folder with etcd, kube-apiserver, or unset it")))
+		Expect(New(ctx, Options{Assets: empty})).Error().To(And(MatchError(os.ErrNotExist),
+			MatchError(HavePrefix("set ControlPlaneOptions.Assets to a folder with etcd, kube-apiserver, or unset it"))))
 		for _, name := range []string{"etcd", "kube-apiserver"} {
 			Expect(os.Symlink(filepath.Join(assets, name), filepath.Join(empty, name))).To(Succeed())
 		}
 		GinkgoT().Setenv(assetsVariable, empty)
-		_, err = New(ctx, Options{ControllerManager: true})
-		Expect(err).To(MatchError(And(
+		Expect(New(ctx, Options{ControllerManager: true})).Error().To(MatchError(And(
 			HavePrefix("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager"),
 			ContainSubstring("no kube-controller-manager"))))
 	})
 
 	It("reports a server that ended by itself, and takes another port when one is taken", func(ctx context.Context) {
-		plane, err := New(ctx, Options{Assets: assets})
-		Expect(err).NotTo(HaveOccurred())
+		plane := spectest.Must(New(ctx, Options{Assets: assets}))
 		DeferCleanup(func() { _ = plane.Stop() }) // if the spec ends early
 
 		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.APIServer().Config().Host, "https://"), ":")
@@ -93,7 +83,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		p.kill()
 
 		Expect(plane.etcd.cmd.Process.Kill()).To(Succeed())
-		Eventually(plane.etcd.exited).WithTimeout(10 * time.Second).Should(BeClosed())
+		Eventually(plane.etcd.exited).Should(BeClosed())
 		Expect(plane.Stop()).To(MatchError(HavePrefix("etcd had ended by itself: signal: killed")))
 		Expect(runDirs()).To(BeEmpty())
 	})
@@ -101,8 +91,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 	It("dies with its owner, and the next start cleans up", func(ctx context.Context) {
 		owner := exec.CommandContext(ctx, os.Args[0])
 		owner.Env = append(os.Environ(), helperVariable+"=control plane", assetsVariable+"="+assets)
-		stdout, err := owner.StdoutPipe()
-		Expect(err).NotTo(HaveOccurred())
+		stdout := spectest.Must(owner.StdoutPipe())
 		Expect(owner.Start()).To(Succeed())
 		DeferCleanup(func() { _ = owner.Process.Kill(); _ = owner.Wait() })
 
@@ -112,7 +101,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 			lines <- strings.TrimSpace(line)
 		}()
 		var folder string
-		Eventually(lines).WithTimeout(time.Minute).Should(Receive(&folder))
+		Eventually(lines).Should(Receive(&folder))
 		Expect(folder).To(BeADirectory())
 
 		pids := serverPIDs(folder)
@@ -125,31 +114,28 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 				}
 			})
 		}
-		living, err := newRunDir()
-		Expect(err).NotTo(HaveOccurred())
+		living := spectest.Must(newRunDir())
 		Expect(folder).To(BeADirectory(), "its owner lives")
 		Expect(living.remove()).To(Succeed())
 
 		Expect(owner.Process.Kill()).To(Succeed())
 		if runtime.GOOS == "linux" { // elsewhere the next start kills them
 			for _, pid := range pids {
-				Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+				Eventually(commandLine).WithArguments(pid).Should(BeEmpty())
 			}
 		}
 		_ = owner.Wait()
 
-		plane, err := New(ctx, Options{Assets: assets})
-		Expect(err).NotTo(HaveOccurred())
+		next := spectest.Must(newRunDir())
 		Expect(folder).NotTo(BeADirectory())
-		Expect(plane.Stop()).To(Succeed())
+		Expect(next.remove()).To(Succeed())
 		for _, pid := range pids {
-			Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+			Eventually(commandLine).WithArguments(pid).Should(BeEmpty())
 		}
 	})
 
 	It("kills the processes that a dead owner left running, and no others", func() {
-		root, err := runRoot()
-		Expect(err).NotTo(HaveOccurred())
+		root := spectest.Must(runRoot())
 
 		dead := filepath.Join(root, "1-dead")
 		Expect(os.Mkdir(dead, 0o700)).To(Succeed())
@@ -167,27 +153,20 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		other := start("kube-apiserver", "--data-dir=elsewhere")
 		Expect(os.WriteFile(filepath.Join(dead, "cut-off"+pidSuffix), nil, 0o600)).To(Succeed())
 
-		dir, err := newRunDir()
-		Expect(err).NotTo(HaveOccurred())
+		dir := spectest.Must(newRunDir())
 		DeferCleanup(dir.remove)
 
 		Expect(dead).NotTo(BeADirectory())
 		Expect(runDirs()).To(ConsistOf(filepath.Base(dir.path)))
-		Eventually(commandLine).WithArguments(server.Process.Pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+		Eventually(commandLine).WithArguments(server.Process.Pid).Should(BeEmpty())
 		Expect(commandLine(other.Process.Pid)).NotTo(BeEmpty())
 	})
 })
 
 // runDirs returns the names of the control planes' folders.
-func runDirs() []string {
+func runDirs() (names []string) {
 	GinkgoHelper()
-	root, err := runRoot()
-	Expect(err).NotTo(HaveOccurred())
-	entries, err := os.ReadDir(root)
-	Expect(err).NotTo(HaveOccurred())
-
-	var names []string
-	for _, entry := range entries {
+	for _, entry := range spectest.Must(os.ReadDir(spectest.Must(runRoot()))) {
 		if entry.IsDir() {
 			names = append(names, entry.Name())
 		}
@@ -196,19 +175,10 @@ func runDirs() []string {
 }
 
 // serverPIDs returns the process IDs of the servers of the control plane in that folder.
-func serverPIDs(folder string) []int {
+func serverPIDs(folder string) (pids []int) {
 	GinkgoHelper()
-	files, err := filepath.Glob(filepath.Join(folder, "*"+pidSuffix))
-	Expect(err).NotTo(HaveOccurred())
-
-	var pids []int
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		Expect(err).NotTo(HaveOccurred())
-		pid, err := strconv.Atoi(string(data))
-		Expect(err).NotTo(HaveOccurred())
-
-		pids = append(pids, pid)
+	for _, file := range spectest.Must(filepath.Glob(filepath.Join(folder, "*"+pidSuffix))) {
+		pids = append(pids, spectest.Must(strconv.Atoi(string(spectest.Must(os.ReadFile(file))))))
 	}
 	return pids
 }

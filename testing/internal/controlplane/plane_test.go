@@ -1,5 +1,7 @@
 package controlplane
 
+// This file specifies what a control plane is to its clients, and when two users may share one.
+
 import (
 	"context"
 	"os"
@@ -7,6 +9,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Options", func() {
@@ -31,12 +39,31 @@ var _ = Describe("Options", func() {
 })
 
 var _ = Describe("A control plane", func() {
-	It("keeps its administrators out of etcd", Label("api-server"), func(ctx context.Context) {
-		plane, err := New(ctx, Options{Assets: specAssets(ctx)})
-		Expect(err).NotTo(HaveOccurred())
+	It("keeps its administrators out of etcd, of which a backup brings back all that was deleted, and nothing that was written later", Label("api-server"), func(ctx context.Context) {
+		plane := spectest.Must(New(ctx, Options{Assets: specAssets(ctx)}))
 		DeferCleanup(plane.Stop)
 		Expect(getOK(ctx, plane.keys.etcdTLS, plane.etcdURL+"/health")).To(Succeed())
 		Expect(getOK(ctx, plane.keys.adminTLS, plane.etcdURL+"/health")).NotTo(Succeed())
+
+		maps := kubernetes.NewForConfigOrDie(plane.APIServer().Config()).CoreV1().ConfigMaps("default")
+		create := func(name string) *corev1.ConfigMap {
+			GinkgoHelper()
+			return spectest.Must(maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
+		}
+		deleted := create("deleted")
+		backup := filepath.Join(GinkgoT().TempDir(), "backup")
+		Expect(plane.Backup(backup)).To(Succeed())
+		Expect(maps.Delete(ctx, deleted.Name, metav1.DeleteOptions{})).To(Succeed())
+		create("later")
+		Expect(plane.Restore(ctx, backup)).To(Succeed())
+		_, err := maps.Get(ctx, deleted.Name, metav1.GetOptions{})
+		Expect(err).To(HaveOccurred(), "the API server is stopped")
+		Expect(plane.APIServer().Restart(ctx)).To(Succeed(), "on the same port")
+		Expect(maps.Get(ctx, deleted.Name, metav1.GetOptions{})).To(And(HaveField("UID", deleted.UID), HaveField("ResourceVersion", deleted.ResourceVersion)))
+		_, err = maps.Get(ctx, "later", metav1.GetOptions{})
+		Expect(err).To(Satisfy(apierrors.IsNotFound))
+		create("again")
+		Expect(plane.Running()).To(Succeed())
 	})
 
 	It("reports that no server has logged anything", func() {

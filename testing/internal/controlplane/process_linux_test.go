@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A paused process", func() {
@@ -15,17 +17,15 @@ var _ = Describe("A paused process", func() {
 		DeferCleanup(l.close)
 		dir := GinkgoT().TempDir()
 		var all []*process
-		for i := range 8 {
-			p, err := l.start("/bin", dir, dir, fmt.Sprintf("sh-%d", i), []string{"-c", "while :; do :; done"})
-			Expect(err).NotTo(HaveOccurred())
+		for i := range 4 {
+			p := spectest.Must(l.start("/bin", dir, dir, fmt.Sprintf("sh-%d", i), []string{"-c", "while :; do :; done"}))
 			DeferCleanup(p.kill)
 			all = append(all, p)
 		}
-		for range 50 {
+		for range 25 {
 			for _, p := range all {
 				Expect(p.pause()).To(Succeed())
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-				Expect(err).NotTo(HaveOccurred())
+				stat := spectest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))
 				// The state follows the name, which is in parentheses: proc_pid_stat(5).
 				Expect(string(stat[bytes.LastIndexByte(stat, ')')+2])).To(Equal("T"))
 				Expect(p.resume()).To(Succeed())

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // helperVariable makes the test binary another program, see helper.
@@ -36,14 +38,12 @@ func helper(role string) {
 
 func TestControlPlane(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	SetDefaultEventuallyTimeout(time.Minute) // of a busy machine
 	RunSpecs(t, "testing/internal/controlplane")
 }
 
 // specAssets returns the folder with the binaries. The first call may build them.
 func specAssets(ctx context.Context) string {
 	GinkgoHelper()
-	assets, err := findAssets(ctx, Options{ControllerManager: true}, &progressWriter{w: os.Stderr})
-	Expect(err).NotTo(HaveOccurred())
-	return assets
+	return spectest.Must(findAssets(ctx, Options{ControllerManager: true}, &progressWriter{w: os.Stderr}))
 }
