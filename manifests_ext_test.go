@@ -1,10 +1,18 @@
 package eirinix_test
 
+// This file specifies that an API server takes a program's manifests, that their rights are enough, and that the program makes
+// use of each of them.
+
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,34 +20,25 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/manifests"
 )
-
-// warningLog keeps the warnings of an API server.
-type warningLog struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (w *warningLog) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, text)
-}
 
 var _ = Describe("The namespace of the program's own pod", func() {
 	It("is not that of its manifests unless it is given", func() {
 		eirinix.InPod("  mine\n")
 		given := eirinix.ManagerOptions{ServiceName: "hooks", Logger: zap.NewNop().Sugar()}
-		m := eirinix.NewManager(given)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(given)
 		o := manifests.Options{Image: "hooks:1", Args: []string{}}
 		_, err := manifests.Of(m, o)
 		Expect(err).To(MatchError(ContainSubstring("WebhookNamespace is empty; set it")), "this pod may be one that only prints")
@@ -57,21 +56,18 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 	var (
 		apps, system string
 		c            client.Client
-		warnings     *warningLog
+		warnings     *heard
 		options      eirinix.ManagerOptions
 		deployment   manifests.Options
 	)
 	BeforeEach(func(ctx SpecContext) {
-		apps, warnings = newNamespace(ctx), &warningLog{}
-		ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-", Labels: map[string]string{
+		apps, warnings = newNamespace(ctx), &heard{}
+		system = NewNamespace(ctx, clients(), map[string]string{
 			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
-		}}}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		system = ns.Name
+		}).Name
 		config := controlPlane().Config()
-		config.WarningHandlerWithContext = warnings
-		c, err = client.New(config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		config.WarningHandler = warnings
+		c = Must(client.New(config, client.Options{}))
 		options = eirinix.ManagerOptions{
 			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
 		}
@@ -80,13 +76,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 
 	objectsOf := func(o eirinix.ManagerOptions, added ...any) []client.Object {
 		GinkgoHelper()
-		m := eirinix.NewManager(o)
-		for _, v := range added {
-			Expect(m.AddExtension(v)).To(Succeed())
-		}
-		objects, err := manifests.Of(m, deployment)
-		Expect(err).NotTo(HaveOccurred())
-		return objects
+		return Must(manifests.Of(managerWith(o, added...), deployment))
 	}
 	// apply is kubectl apply --server-side --dry-run=server of the YAML.
 	apply := func(ctx context.Context, o client.Object) error {
@@ -131,14 +121,13 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 			for _, pod := range pods(objects) {
 				Expect(c.Create(ctx, pod, client.DryRunAll)).To(Succeed())
 			}
-			Expect(warnings.said).To(BeEmpty())
+			Expect(warnings.take()).To(BeEmpty())
 		},
 		Entry("called through a Service", func(*eirinix.ManagerOptions, *manifests.Options) {}, addEnv{}),
 		Entry("called by URL on a high port, with ports for health and metrics", func(o *eirinix.ManagerOptions, _ *manifests.Options) {
 			o.ServiceName, o.Host, o.ListenAddress, o.MetricsBindAddress, o.HealthProbeBindAddress = "", "webhook.example.org", ":8443", ":8080", ":8081"
 		}, addEnv{}, &eventLog{}),
 		Entry("split", func(o *eirinix.ManagerOptions, _ *manifests.Options) { o.RegisterWebHook = new(false) }, addEnv{}, &eventLog{}),
-		Entry("only watching, everywhere", func(o *eirinix.ManagerOptions, _ *manifests.Options) { o.Namespace = "" }, &eventLog{}),
 		Entry("with the longest names", func(o *eirinix.ManagerOptions, _ *manifests.Options) {
 			o.RegisterWebHook, o.OperatorFingerprint, o.ServiceName = new(false), strings.Repeat("f", 63), strings.Repeat("s", 63)
 		}, addEnv{}),
@@ -156,23 +145,14 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		}, addEnv{}),
 	)
 
-	It("would not be with a pod that may do more", func(ctx SpecContext) {
-		for _, pod := range pods(objectsOf(options, addEnv{})) {
-			pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
-			Expect(apierrors.IsForbidden(c.Create(ctx, pod, client.DryRunAll))).To(BeTrue())
-		}
-	})
-
 	It("are not sent to the program that they deploy", func(ctx SpecContext) {
 		// A webhook that is down: its pods, in the very namespace whose pods it is for, must come up all the same.
 		options.Namespace, options.RestConfig = system, controlPlane().Config()
 		m := addEnvManager(options)
 		Expect(m.RegisterExtensions()).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(m.Unregister(ctx)).To(Succeed()); m.Stop() })
-		objects, err := manifests.Of(m, deployment)
-		Expect(err).NotTo(HaveOccurred())
 		options.RegisterWebHook = new(false)
-		own := append(pods(objects), pods(objectsOf(options, addEnv{}))...)
+		own := append(pods(Must(manifests.Of(m, deployment))), pods(objectsOf(options, addEnv{}))...)
 		Eventually(func() error {
 			other := own[0].DeepCopy()
 			other.Labels = nil
@@ -183,3 +163,298 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		}
 	}, SpecTimeout(2*patience))
 })
+
+// mode is one way to deploy a program, with its actions that need a right.
+type mode struct {
+	change      func(*play)
+	registering bool // the half whose rights these are
+	live        func(context.Context, *play, *rest.Config) error
+	idle        []right // what this life does not use, though another needs it
+}
+
+const (
+	configMutating   = "mutatingwebhookconfigurations"
+	configValidating = "validatingwebhookconfigurations"
+	requests         = "certificatesigningrequests"
+)
+
+// uses are rights by resource.
+func uses(resource string, verbs ...string) (all []right) {
+	for _, v := range verbs {
+		all = append(all, right{v, resource})
+	}
+	return all
+}
+
+// runsAndRotates is the life of a Deployment's pod: it registers, serves, rotates the CA and stops.
+func runsAndRotates(ctx context.Context, p *play, config *rest.Config) error {
+	m := p.manager(config)
+	return p.running(ctx, m, func(ctx context.Context) error {
+		return errors.Join(p.called(ctx), m.RotateCA(ctx, eirinix.RotateOptions{}))
+	})
+}
+
+// runs is the life of a pod that makes nothing in the cluster.
+func runs(ctx context.Context, p *play, config *rest.Config) error {
+	return p.running(ctx, p.manager(config), p.called)
+}
+
+// registers is the life of a Job, and of the next one, which goes on with a rotation.
+func registers(ctx context.Context, p *play, config *rest.Config) error {
+	if err := p.manager(config).RegisterExtensions(); err != nil {
+		return err
+	}
+	Must(clients().CoreV1().Secrets(p.own).Patch(ctx, p.pods+"-setupcertificate", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"eirinix.cloudfoundry.org/rotate-ca":"now"}}}`), metav1.PatchOptions{}))
+	return p.manager(config).RegisterExtensions()
+}
+
+// adopts is the life of a pod that others make the Secret for, and that is deployed again with another port. The
+// rotation on request needs them too.
+func adopts(ctx context.Context, p *play, config *rest.Config) error {
+	admin := p.manager(controlPlane().Config(), func(o *eirinix.ManagerOptions) { o.SetupCertificate = new(true) })
+	Expect(errors.Join(admin.RegisterExtensions(), admin.Unregister(ctx))).To(Succeed())
+	secrets := clients().CoreV1().Secrets(p.own)
+	s := Must(secrets.Get(ctx, p.pods+"-setupcertificate", metav1.GetOptions{}))
+	delete(s.Data, "state.json") // as if another tool had made it
+	s.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
+	Must(secrets.Update(ctx, s, metav1.UpdateOptions{}))
+	if err := runs(ctx, p, config); err != nil {
+		return err
+	}
+	p.options.Port = FreePort()
+	return runs(ctx, p, config)
+}
+
+var _ = Describe("The rights in a program's manifests", Label("api-server"), func() {
+	around := slices.Concat(uses("configmaps", "create"), uses("namespaces", "get"))
+	events := uses("events", "create", "patch")
+	// seldom is used where an API server cannot send a watch the present objects, for an Event that goes on, and while a program
+	// runs on.
+	seldom := slices.Concat(uses("secrets", "list"), uses("leases", "list"), uses(configMutating, "list"), uses(configValidating, "list"), uses("configmaps", "list"), uses("events", "patch"))
+	// gets are for an API server that refuses a watch.
+	gets := slices.Concat(uses("secrets", "get"), uses("leases", "get"), uses("configmaps", "get"))
+	podsValidated := eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
+
+	DescribeTable("are enough, and none is too many,",
+		func(ctx SpecContext, m mode) {
+			p := newPlay(ctx, m.change)
+			Expect(p.live(ctx, m)).To(Succeed())
+			if p.options.Certificates != nil { // these rights are shown by use, and not by a review
+				Expect(p.used.refusals()).NotTo(ContainElement(HaveField("Resource", BeElementOf("secrets", requests))))
+			}
+			for _, o := range ofHalf(Must(p.manifests()), m.registering) {
+				for _, r := range rulesOf(o) {
+					Expect(slices.Concat(p.used.rights(), seldom, m.idle)).To(ContainElements(uses(resourceOf(r), r.Verbs...)))
+				}
+			}
+		},
+		Entry("called through a Service, with steps of both kinds and UnregisterOnStop", mode{
+			change: func(p *play) {
+				p.options.ServiceName, p.options.UnregisterOnStop = "hooks", true
+				p.added = []any{addEnv{}, podsValidated}
+			},
+			live: throughService(runsAndRotates),
+		}, SpecTimeout(10*patience)),
+		Entry("with a step that looks at other objects", mode{
+			change: func(p *play) {
+				looks := podsValidated
+				looks.Settings.Reads = []eirinix.Read{
+					{Object: &corev1.Service{}, Namespaces: []string{p.pods}, Fields: fields.OneTermEqualSelector("metadata.name", "gate")},
+					{Object: &corev1.LimitRange{}},
+				}
+				p.added = []any{looks}
+			},
+			live: runsAndRotates,
+			idle: slices.Concat(uses("services", "get", "list"), uses("limitranges", "get", "list")), // for API servers that cannot stream, and for completeness
+		}, SpecTimeout(10*patience)),
+		Entry("with a Secret that another program makes", mode{
+			change: func(p *play) {
+				p.options.SetupCertificate, p.added, p.tolerated = new(false), []any{addEnv{}}, "this replica has no right"
+			},
+			live: adopts,
+			// The Lease is there, RotateCA writes the Secret, and the program stops soon.
+			idle: slices.Concat(uses("leases", "create"), uses("secrets", "update"), uses("configmaps", "create"), events),
+		}, SpecTimeout(10*patience)),
+		Entry("of the Job and the CronJob that register", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
+				p.added = []any{addEnv{}, podsValidated, p.heard}
+			},
+			live: registers, registering: true,
+			idle: uses("leases", "update"), // while another version lives
+		}, SpecTimeout(10*patience)),
+		Entry("of the Deployment that serves the registration of others", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
+				p.added = []any{addEnv{}}
+			},
+			live: func(ctx context.Context, p *play, config *rest.Config) error {
+				Expect(p.manager(controlPlane().Config()).RegisterExtensions()).To(Succeed())
+				return runs(ctx, p, config)
+			},
+			idle: gets,
+		}, SpecTimeout(10*patience)),
+		Entry("of the same with client CAs in a ConfigMap", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
+				p.options.ClientCA.ConfigMap = p.pods + "/callers"
+			},
+			live: func(ctx context.Context, p *play, config *rest.Config) error {
+				Must(clients().CoreV1().ConfigMaps(p.pods).Create(ctx, newConfigMap("callers", map[string]string{"ca.crt": string(config.CAData)}), metav1.CreateOptions{}))
+				Expect(p.manager(controlPlane().Config()).RegisterExtensions()).To(Succeed())
+				// The API server of the specs has no certificate to show, so that nothing is called.
+				return p.running(ctx, p.manager(config), func(context.Context) error { return nil })
+			},
+			idle: gets,
+		}, SpecTimeout(10*patience)),
+		Entry("with certificates from a Secret that an issuer keeps", mode{
+			change: func(p *play) {
+				p.options.Certificates, p.added = eirinix.FromSecret("", "webhook-cert"), []any{addEnv{}}
+			},
+			live: issued(runs),
+			idle: slices.Concat(events, around, uses(configMutating, "update")),
+		}, SpecTimeout(10*patience)),
+		Entry("of the Job that registers the CA of such a Secret", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
+				p.options.Certificates = eirinix.FromSecret("", "webhook-cert")
+			},
+			live: issued(func(_ context.Context, p *play, config *rest.Config) error {
+				return p.manager(config).RegisterExtensions()
+			}), registering: true,
+			idle: slices.Concat(uses("leases", "update"), events, uses(configMutating, "update")),
+		}, SpecTimeout(10*patience)),
+		Entry("with certificates from a signer", mode{
+			change: func(p *play) {
+				p.options.Certificates = eirinix.FromCSR("example.org/"+p.pods, eirinix.SignerOptions{TrustPEM: p.authority.CertificatePEM})
+				p.added = []any{addEnv{}}
+			},
+			live: signed(runs),
+			idle: slices.Concat(events, around, uses(configMutating, "update"), uses(requests, "list")),
+		}, SpecTimeout(10*patience)),
+		Entry("of a program whose metrics others reach", mode{
+			change: func(p *play) { p.options.MetricsBindAddress, p.added = fmt.Sprintf(":%d", FreePort()), []any{p.heard} },
+			live:   scraped,
+			idle:   uses("/metrics", "get"), // by the program: it is for those who read them
+		}, SpecTimeout(10*patience)),
+		Entry("of a program that only watches, in all namespaces", mode{
+			change: func(p *play) { p.options.Namespace, p.added = "", []any{p.heard} },
+			live:   runs,
+		}, SpecTimeout(10*patience)),
+	)
+
+	DescribeTable("are named where one is missing,", func(ctx SpecContext, missing right, said string, m mode) {
+		p := newPlay(ctx, func(p *play) {
+			p.without, p.added, p.options.RegisterWebHook, p.options.UnregisterOnStop = missing, []any{addEnv{}}, new(!m.registering), true
+		})
+		Expect(p.live(ctx, m)).To(MatchError(ContainSubstring(said)))
+	},
+		Entry("to see its namespace", right{"get", "namespaces"}, "will outlive the namespace", mode{live: runs}, SpecTimeout(3*patience)),
+		Entry("to record that it stops", right{"update", "leases"}, "could not record in the Lease that this replica stops", mode{live: runs}, SpecTimeout(3*patience)),
+		Entry("to create a configuration, in a Job", right{"create", configMutating}, "needs get, create and update on "+configMutating, mode{live: registers, registering: true}, SpecTimeout(3*patience)),
+		Entry("to remove a configuration", right{"delete", configMutating}, "needs get and delete on "+configMutating, mode{live: runs}, SpecTimeout(3*patience)),
+		Entry("to replace the CA", right{"update", "secrets"}, "needs get, create, update on secrets", mode{live: runsAndRotates}, SpecTimeout(3*patience)),
+		Entry("to see other versions", right{"get", "leases"}, "versions of this program cannot see each other", mode{live: registers, registering: true}, SpecTimeout(3*patience)),
+	)
+
+	It("are all that the program asks for while it runs on", func(ctx SpecContext) {
+		p := newPlay(ctx, func(p *play) { p.added = []any{addEnv{}} })
+		m := p.manager(p.connect(ctx, false))
+		runManager(ctx, m)
+		Eventually(p.logs.FilterMessageSnippet).WithArguments("the API server calls this program").WithTimeout(patience).ShouldNot(HaveField("Len()", 0))
+		before := p.used.refusals()
+		for range 2 { // each takes some passes over all objects
+			c := configuration(ctx, m)
+			c.Webhooks[0].ClientConfig.CABundle = nil
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(patience).ShouldNot(BeEmpty())
+		}
+		Expect(p.used.refusals()).To(Equal(before))
+	}, SpecTimeout(3*patience))
+
+	It("are those that the README lists", func(ctx SpecContext) {
+		p := newPlay(ctx, func(p *play) { p.added = []any{addEnv{}} })
+		role, clusterRole := documentedRules(p.pods, p.own)
+		var rules []any
+		for _, o := range Must(p.manifests()) {
+			if r := rulesIn(o); r != nil {
+				rules = append(rules, *r)
+			}
+		}
+		Expect(rules).To(HaveExactElements(role, clusterRole))
+	}, SpecTimeout(patience))
+})
+
+// documentedRules returns the rules of docs/deploy.md, for this fingerprint.
+func documentedRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
+	GinkgoHelper()
+	text, err := os.ReadFile("docs/deploy.md")
+	Expect(err).NotTo(HaveOccurred())
+	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
+	Expect(found).NotTo(BeNil())
+	text = []byte(strings.NewReplacer("eirini-x-", fingerprint+"-", "cf-system", own).Replace(string(found[1])))
+	documents := strings.Split(string(text), "---\n")
+	Expect(documents).To(HaveLen(2))
+	var r rbacv1.Role
+	var c rbacv1.ClusterRole
+	Expect(yaml.UnmarshalStrict([]byte(documents[0]), &r)).To(Succeed())
+	Expect(yaml.UnmarshalStrict([]byte(documents[1]), &c)).To(Succeed())
+	return r.Rules, c.Rules
+}
+
+// userWith gives a user, who is the same for each namespace, these rights in the namespace and in the cluster.
+func userWith(ctx context.Context, namespace string, role, clusterRole []rbacv1.PolicyRule) *rest.Config {
+	GinkgoHelper()
+	user, made, rbac := "user-"+namespace, metav1.ObjectMeta{GenerateName: "spec-"}, clients().RbacV1()
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user, APIGroup: rbacv1.GroupName}}
+	r := Must(rbac.Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: made, Rules: role}, metav1.CreateOptions{}))
+	Must(rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: made, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: r.Name},
+	}, metav1.CreateOptions{}))
+	c := Must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: made, Rules: clusterRole}, metav1.CreateOptions{}))
+	Must(rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: made, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.Name},
+	}, metav1.CreateOptions{}))
+	return Must(controlPlane().User(user))
+}
+
+// issued puts a certificate where cert-manager would.
+func issued(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		Must(clients().CoreV1().Secrets(p.own).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: p.authority.issue(),
+		}, metav1.CreateOptions{}))
+		return live(ctx, p, config)
+	}
+}
+
+// signed plays approver and signer.
+func signed(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		signing, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(done)
+			for signing.Err() == nil {
+				p.authority.signAll(signing, "example.org/"+p.pods)
+				time.Sleep(50 * time.Millisecond)
+			}
+		}()
+		defer func() { stop(); <-done }()
+		return live(ctx, p, config)
+	}
+}
+
+// throughService has the API server call loopback through a Service.
+func throughService(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		Must(clients().CoreV1().Services(p.own).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: p.options.ServiceName},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}, metav1.CreateOptions{}))
+		return live(ctx, p, config)
+	}
+}

@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file plays a program with the rights of its manifests.
+
 import (
 	"context"
 	"errors"
@@ -12,10 +14,10 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,16 +31,16 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// play is a program in one of its modes, in namespaces of its own, with the rights of its manifests or one less. It
-// lives on a goroutine beside others, so that it returns its failures and does not fail a spec.
+// play is a program in one of its modes, in namespaces of its own, with the rights of its manifests or one less.
 type play struct {
 	pods, own string // namespaces; pods is the fingerprint too
 	options   eirinix.ManagerOptions
 	added     []any
 	heard     *eventLog
 	logs      *observer.ObservedLogs
-	without   right // the one that is taken away; the zero value is none
-	authority issuer
+	without   right  // the one that is taken away; the zero value is none
+	tolerated string // a line of the log that is expected
+	authority issuer // of certificates that the program does not make
 	used      *usage
 }
 
@@ -103,36 +105,20 @@ func rightOf(r *http.Request) right {
 	return right{verb, parts[0]}
 }
 
-// signer is the CA of certificates that the program does not make.
-func (p *play) signer() issuer {
-	if p.authority.Authority == nil {
-		p.authority = newIssuer()
-	}
-	return p.authority
-}
-
 // right is one verb of one rule.
 type right struct{ Verb, Resource string }
 
-func (r right) String() string { return r.Verb + " " + r.Resource }
-
-func newPlay(ctx context.Context, change func(*play)) (*play, error) {
-	p := &play{heard: &eventLog{}, used: &usage{all: map[right]bool{}}}
-	for _, namespace := range []*string{&p.pods, &p.own} {
-		ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
-		if err != nil {
-			return nil, err
-		}
-		*namespace = ns.Name
-	}
+func newPlay(ctx context.Context, change func(*play)) *play {
+	GinkgoHelper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	p.logs = logs
+	p := &play{pods: newNamespace(ctx), own: newNamespace(ctx), heard: &eventLog{}, logs: logs, used: &usage{all: map[right]bool{}}, authority: newIssuer()}
 	p.options = eirinix.ManagerOptions{
 		Namespace: p.pods, OperatorFingerprint: p.pods, WebhookNamespace: p.own, Host: "127.0.0.1", DrainDelay: -1,
 		Port: FreePort(), Logger: zap.New(core).Sugar(),
 	}
 	change(p)
-	return p, nil
+	DeferCleanup(p.clear)
+	return p
 }
 
 // manager makes the program, for the ServiceAccount or another user.
@@ -199,17 +185,10 @@ func ofHalf(objects []client.Object, registering bool) (kept []client.Object) {
 
 // connect creates the accounts, roles and bindings of the manifests, without the right that is taken away, and returns
 // the connection of a half's ServiceAccount.
-func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, error) {
-	objects, err := p.manifests()
-	if err != nil {
-		return nil, err
-	}
-	c, err := client.New(controlPlane().Config(), client.Options{})
-	if err != nil {
-		return nil, err
-	}
-	account := ""
-	objects = ofHalf(objects, registering)
+func (p *play) connect(ctx context.Context, registering bool) *rest.Config {
+	GinkgoHelper()
+	c, account := Must(client.New(controlPlane().Config(), client.Options{})), ""
+	objects := ofHalf(Must(p.manifests()), registering)
 	for _, o := range objects {
 		apart := rulesOf(o)
 		for i, r := range apart {
@@ -227,32 +206,29 @@ func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, err
 		switch o := o.(type) {
 		case *corev1.ServiceAccount:
 			account = o.Name
-			err = c.Create(ctx, o)
+			Expect(c.Create(ctx, o)).To(Succeed())
 		case *rbacv1.Role, *rbacv1.RoleBinding, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
-			err = c.Create(ctx, o)
-		}
-		if err != nil {
-			return nil, err
+			Expect(c.Create(ctx, o)).To(Succeed())
 		}
 	}
 	user := "system:serviceaccount:" + p.own + ":" + account
 	for _, o := range objects {
-		if strings.HasSuffix(o.GetName(), ":metrics") {
-			continue // it is for those who read metrics, and not for the program
-		}
-		if err := inForce(ctx, user, o); err != nil {
-			return nil, err
+		if !strings.HasSuffix(o.GetName(), ":metrics") { // that is for those who read metrics, and not for the program
+			inForce(ctx, user, o)
 		}
 	}
-	config, err := controlPlane().User(user, "system:serviceaccounts", "system:serviceaccounts:"+p.own)
-	if err != nil {
-		return nil, err
-	}
-	return p.used.on(config), nil
+	return p.used.on(Must(controlPlane().User(user, "system:serviceaccounts", "system:serviceaccounts:"+p.own)))
+}
+
+// live plays a life, and returns its error, with what the log says of missing rights.
+func (p *play) live(ctx context.Context, m mode) error {
+	GinkgoHelper()
+	return errors.Join(m.live(ctx, p, p.connect(ctx, m.registering)), p.complaints())
 }
 
 // inForce waits until the API server has taken notice of a role's rules.
-func inForce(ctx context.Context, user string, role client.Object) error {
+func inForce(ctx context.Context, user string, role client.Object) {
+	GinkgoHelper()
 	for _, r := range rulesOf(role) {
 		asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: role.GetNamespace(), Group: r.APIGroups[0], Resource: r.Resources[0], Verb: r.Verbs[0],
@@ -260,17 +236,9 @@ func inForce(ctx context.Context, user string, role client.Object) error {
 		if len(r.ResourceNames) > 0 {
 			asked.Spec.ResourceAttributes.Name = r.ResourceNames[0]
 		}
-		if err := until(ctx, func() error {
-			answer, err := clients().AuthorizationV1().SubjectAccessReviews().Create(ctx, asked, metav1.CreateOptions{})
-			if err == nil && !answer.Status.Allowed {
-				err = fmt.Errorf("%s may not yet %s %s", user, r.Verbs[0], r.Resources[0])
-			}
-			return err
-		}); err != nil {
-			return err
-		}
+		Eventually(clients().AuthorizationV1().SubjectAccessReviews().Create).WithArguments(ctx, asked, metav1.CreateOptions{}).WithContext(ctx).WithTimeout(patience).
+			Should(HaveField("Status.Allowed", true), "%s may not yet %s %s", user, r.Verbs[0], r.Resources[0])
 	}
-	return nil
 }
 
 // until tries until it succeeds, ctx ends or patience does.
@@ -309,43 +277,17 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 	case <-ctx.Done():
 		err = errors.New("not ready")
 	}
-	if err == nil {
-		err = p.fellBack(ctx)
-	}
 	m.Stop()
 	<-done
 	return errors.Join(ran, err)
 }
 
-// fellBack waits until hasFallenBack returns true.
-func (p *play) fellBack(ctx context.Context) error {
-	return until(ctx, func() error {
-		if !p.hasFallenBack() {
-			return errors.New("the right to watch is not missed")
-		}
-		return nil
-	})
-}
-
-// hasFallenBack reports whether the program has logged that it may not watch the object of its certificates. It is true
-// where the program may.
-func (p *play) hasFallenBack() bool {
-	return p.options.Certificates == nil || p.without.Verb != "watch" || p.logs.FilterMessageSnippet("may not be watched").Len() > 0
-}
-
 // complaints are the lines that the log has where a right is missing that the program can do without.
-func (p *play) complaints(tolerated string) error {
+func (p *play) complaints() error {
 	var errs []error
 	for _, entry := range p.logs.All() {
 		for _, fallback := range []string{"may not be watched", "this replica has no right", "could not reconcile", "will outlive the namespace", "cannot see each other", "could not record in the Lease"} {
-			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
-				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
-			}
-		}
-	}
-	if p.without != (right{}) {
-		for _, message := range []string{"waiting for a serving certificate", "rights are missing"} {
-			for _, entry := range p.logs.FilterMessageSnippet(message).All() {
+			if strings.Contains(entry.Message, fallback) && fallback != p.tolerated {
 				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
 			}
 		}
@@ -377,14 +319,6 @@ func (p *play) called(ctx context.Context) error {
 	})
 }
 
-// registered reports whether a configuration exists.
-func (p *play) registered(ctx context.Context) bool {
-	hooks := clients().AdmissionregistrationV1()
-	_, mutating := hooks.MutatingWebhookConfigurations().Get(ctx, p.pods+"-mutating-hook", metav1.GetOptions{})
-	_, validating := hooks.ValidatingWebhookConfigurations().Get(ctx, p.pods+"-validating-hook", metav1.GetOptions{})
-	return !apierrors.IsNotFound(mutating) || !apierrors.IsNotFound(validating)
-}
-
 // clear removes the objects outside of the namespaces.
 func (p *play) clear(ctx context.Context) {
 	hooks, rbac := clients().AdmissionregistrationV1(), clients().RbacV1()
@@ -394,19 +328,4 @@ func (p *play) clear(ctx context.Context) {
 		_ = rbac.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
 		_ = rbac.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{})
 	}
-}
-
-// atOnce calls f for every item, some at a time.
-func atOnce[T any](items []T, f func(T)) {
-	places := make(chan struct{}, 4)
-	var all sync.WaitGroup
-	for _, item := range items {
-		places <- struct{}{}
-		all.Go(func() {
-			defer GinkgoRecover()
-			defer func() { <-places }()
-			f(item)
-		})
-	}
-	all.Wait()
 }

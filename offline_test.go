@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies package offline: what a Manager registers and answers without a cluster.
+
 import (
 	"context"
 	"fmt"
@@ -23,6 +25,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/conversion"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/offline"
 )
 
@@ -40,11 +43,28 @@ var _ = Describe("Package offline", func() {
 		return eirinix.Deny("stays")
 	}}
 
+	// of returns what package offline makes of a Manager with these steps.
+	of := func(o eirinix.ManagerOptions, given offline.Options, added ...any) *offline.Program {
+		GinkgoHelper()
+		return Must(offline.Of(managerWith(o, added...), given))
+	}
+	post := func(ctx context.Context, handler http.Handler, path, review string) string {
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(review))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, req)
+		return w.Body.String()
+	}
+	// mapped returns the resource of a kind, and whether it is in namespaces.
+	mapped := func(p *offline.Program, kind schema.GroupVersionKind) (resource string, namespaced bool) {
+		GinkgoHelper()
+		mapping := Must(p.Mapper.RESTMapping(kind.GroupKind(), kind.Version))
+		return mapping.Resource.Resource, mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	}
+
 	It("needs neither Host nor kubeconfig, and leaves the Manager as it was", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{KubeConfig: "/does/not/exist"})
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		played, err := offline.Of(m, offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		m := managerWith(eirinix.ManagerOptions{KubeConfig: "/does/not/exist"}, addEnv{})
+		played := Must(offline.Of(m, offline.Options{}))
 		Expect(played.Validating).To(BeNil())
 		Expect(played.Mutating.Name).To(Equal("eirini-x-mutating-hook"))
 		Expect(played.Mutating.Webhooks).To(ConsistOf(And(
@@ -55,55 +75,36 @@ var _ = Describe("Package offline", func() {
 		Expect(m.Ready()).NotTo(BeClosed())
 	})
 
-	It("describes conversions, with the Hub first, and answers for them", func() {
-		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			return u, nil
-		}
-		m := eirinix.NewManager(eirinix.ManagerOptions{})
-		Expect(m.AddExtension(conversion.Of[*unstructured.Unstructured]{
-			CRD: "gizmata.example.org", Version: "v2", Lossy: true,
-			Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1", same, same)},
-		})).To(Succeed())
-		typed := func(_ context.Context, u *corev1.Pod) (*corev1.Pod, error) { return u, nil }
-		Expect(m.AddExtension(conversion.Of[*corev1.Pod]{
-			CRD: "podlets.example.org", Version: "v1", Spokes: []conversion.Spoke[*corev1.Pod]{conversion.NewSpoke("v1beta1", typed, typed)},
-		})).To(Succeed())
-		played, err := offline.Of(m, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(played.Conversions).To(HaveLen(2))
-		c := played.Conversions[0]
-		Expect(c.CRD).To(Equal("gizmata.example.org"))
-		Expect(c.Lossy).To(BeTrue())
-		Expect(c.Versions).To(HaveExactElements(
-			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v2", "kind": ""}},
-			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": ""}}))
-		Expect(played.Conversions[1].Versions).To(HaveExactElements(
-			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1", Kind: "Pod"}},
-			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1beta1", Kind: "Pod"}}))
-
+	It("describes conversions, with the Hub first, and answers for them", func(ctx SpecContext) {
+		same := func(_ context.Context, u *corev1.Pod) (*corev1.Pod, error) { return u, nil }
+		played := of(eirinix.ManagerOptions{}, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}},
+			conversion.Of[*unstructured.Unstructured]{
+				CRD: "gizmata.example.org", Version: "v2", Lossy: true,
+				Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1", unchanged, unchanged)},
+			},
+			conversion.Of[*corev1.Pod]{CRD: "podlets.example.org", Version: "v1", Spokes: []conversion.Spoke[*corev1.Pod]{conversion.NewSpoke("v1beta1", same, same)}})
+		Expect(played.Conversions).To(HaveExactElements(
+			And(HaveField("CRD", "gizmata.example.org"), HaveField("Lossy", true), HaveField("Versions", HaveExactElements(
+				&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v2", "kind": ""}},
+				&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": ""}}))),
+			And(HaveField("Lossy", false), HaveField("Versions", HaveExactElements(
+				&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1", Kind: "Pod"}},
+				&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1beta1", Kind: "Pod"}})))))
 		for _, version := range []string{"v1", "v2"} {
-			mapping, err := played.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Gizmo"}, version)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(mapping.Resource.Resource).To(Equal("gizmata"))
-			Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
+			resource, namespaced := mapped(played, schema.GroupVersionKind{Group: "example.org", Version: version, Kind: "Gizmo"})
+			Expect(resource).To(Equal("gizmata"))
+			Expect(namespaced).To(BeFalse())
 		}
-		mapping, err := played.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Pod"}, "v1beta1")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(mapping.Resource.Resource).To(Equal("podlets"), "of the name of the definition")
+		resource, _ := mapped(played, schema.GroupVersionKind{Group: "example.org", Version: "v1beta1", Kind: "Pod"})
+		Expect(resource).To(Equal("podlets"), "of the name of the definition")
 
-		review := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.org/v2","objects":[{"apiVersion":"example.org/v1","kind":"Gizmo","metadata":{"name":"g"}}]}}`
-		req := httptest.NewRequest(http.MethodPost, c.Path, strings.NewReader(review))
-		req.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		played.Handler.ServeHTTP(w, req)
-		Expect(w.Body.String()).To(And(ContainSubstring(`"apiVersion":"example.org/v2"`), ContainSubstring(`"Success"`)))
+		Expect(post(ctx, played.Handler, played.Conversions[0].Path, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u",
+			"desiredAPIVersion":"example.org/v2","objects":[{"apiVersion":"example.org/v1","kind":"Gizmo","metadata":{"name":"g"}}]}}`)).
+			To(And(ContainSubstring(`"apiVersion":"example.org/v2"`), ContainSubstring(`"Success"`)))
 	})
 
 	It("derives rules without a cluster, with scopes", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "s", WebhookNamespace: "n", OperatorFingerprint: "f"})
-		Expect(m.AddExtension(deny)).To(Succeed())
-		played, err := offline.Of(m, offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		played := of(eirinix.ManagerOptions{ServiceName: "s", WebhookNamespace: "n", OperatorFingerprint: "f"}, offline.Options{}, deny)
 		Expect(played.Mutating).To(BeNil())
 		Expect(played.Validating.Name).To(Equal("f-validating-hook"))
 		webhook := played.Validating.Webhooks[0]
@@ -117,44 +118,28 @@ var _ = Describe("Package offline", func() {
 		}}))
 	})
 
-	It("learns of kinds that the scheme does not hold by an option", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{})
-		Expect(m.AddExtension(addGizmos)).To(Succeed())
-		_, err := offline.Of(m, offline.Options{})
+	It("learns of kinds that the scheme does not hold by an option, or takes another mapper, and forms plurals as people do", func() {
+		_, err := offline.Of(managerWith(eirinix.ManagerOptions{}, addGizmos), offline.Options{})
 		Expect(err).To(MatchError(And(ContainSubstring(`step "gizmos"`), ContainSubstring("offline.Options.Resources"))))
-		played, err := offline.Of(m, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
-		Expect(err).NotTo(HaveOccurred())
-		mapping, err := played.Mapper.RESTMapping(gizmo.GroupKind())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(mapping.Resource.Resource).To(Equal("gizmata"))
-		Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
-	})
+		gateway := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gateway"}
+		played := of(eirinix.ManagerOptions{}, offline.Options{Resources: []offline.Resource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}, {Kind: gateway}}}, addGizmos)
+		resource, namespaced := mapped(played, gizmo)
+		Expect(resource).To(Equal("gizmata"))
+		Expect(namespaced).To(BeFalse())
+		resource, namespaced = mapped(played, gateway)
+		Expect(resource).To(Equal("gateways"))
+		Expect(namespaced).To(BeTrue())
 
-	It("takes another mapper instead", func() {
 		mapper := meta.NewDefaultRESTMapper(nil)
 		mapper.AddSpecific(gizmo, gizmo.GroupVersion().WithResource("gizmata"), gizmo.GroupVersion().WithResource("gizmo"), meta.RESTScopeRoot)
-		m := eirinix.NewManager(eirinix.ManagerOptions{})
-		Expect(m.AddExtension(addGizmos)).To(Succeed())
-		played, err := offline.Of(m, offline.Options{Mapper: mapper})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(played.Mapper).To(BeIdenticalTo(mapper))
-	})
-
-	It("forms plurals as people do", func() {
-		gateway := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gateway"}
-		played, err := offline.Of(eirinix.NewManager(eirinix.ManagerOptions{}), offline.Options{Resources: []offline.Resource{{Kind: gateway}}})
-		Expect(err).NotTo(HaveOccurred())
-		mapping, err := played.Mapper.RESTMapping(gateway.GroupKind())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(mapping.Resource.Resource).To(Equal("gateways"))
+		Expect(of(eirinix.ManagerOptions{}, offline.Options{Mapper: mapper}, addGizmos).Mapper).To(BeIdenticalTo(mapper))
 	})
 
 	It("reports every error of Start at once", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Port: -1})
-		Expect(m.AddExtension(nil)).NotTo(Succeed())
-		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+		m := managerWith(eirinix.ManagerOptions{Port: -1}, eirinix.Mutation[*corev1.Pod]{
 			Settings: eirinix.Settings{SideEffects: "Some"}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
-		})).To(Succeed())
+		})
+		Expect(m.AddExtension(nil)).NotTo(Succeed())
 		_, err := offline.Of(m, offline.Options{})
 		Expect(err).To(MatchError(And(ContainSubstring("Port is -1"), ContainSubstring("AddExtension got nil"), ContainSubstring("sideEffects"))))
 	})
@@ -162,25 +147,14 @@ var _ = Describe("Package offline", func() {
 	DescribeTable("reports the outcome of each step", func(step any, matcher OmegaMatcher) {
 		var began []string
 		var ends []offline.StepEnd
-		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()})
-		Expect(m.AddExtension(step)).To(Succeed())
-		played, err := offline.Of(m, offline.Options{Observe: func(ctx context.Context, step string) func(offline.StepEnd) {
+		played := of(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()}, offline.Options{Observe: func(ctx context.Context, step string) func(offline.StepEnd) {
 			began = append(began, step+" of "+fmt.Sprint(ctx.Value(requestKey{})))
 			return func(end offline.StepEnd) { ends = append(ends, end) }
-		}})
-		Expect(err).NotTo(HaveOccurred())
-		path := ""
-		if played.Mutating != nil {
-			_, path, _ = strings.Cut(*played.Mutating.Webhooks[0].ClientConfig.URL, ":443")
-		} else {
-			_, path, _ = strings.Cut(*played.Validating.Webhooks[0].ClientConfig.URL, ":443")
-		}
-		review := `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE",
+		}}, step)
+		post(context.WithValue(context.Background(), requestKey{}, "this request"), played.Handler, strings.TrimPrefix(*played.Mutating.Webhooks[0].ClientConfig.URL, "https://webhook.invalid:443"),
+			`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE",
 			"kind": {"version": "v1", "kind": "Pod"}, "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
-			"object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}}}`
-		req := httptest.NewRequestWithContext(context.WithValue(context.Background(), requestKey{}, "this request"), http.MethodPost, path, strings.NewReader(review))
-		req.Header.Set("Content-Type", "application/json")
-		played.Handler.ServeHTTP(httptest.NewRecorder(), req)
+			"object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}}}`)
 		Expect(began).To(Equal([]string{"step of this request"}))
 		Expect(ends).To(ConsistOf(matcher))
 	},
@@ -188,8 +162,6 @@ var _ = Describe("Package offline", func() {
 		Entry("a denial", mutating(func() error { return eirinix.Deny("no") }), HaveField("Err", MatchError("no"))),
 		Entry("a panic", mutating(func() error { panic("a bug") }), And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("offline_test.go")))),
 		Entry("an end of its goroutine", mutating(func() error { runtime.Goexit(); return nil }), HaveField("Err", MatchError(ContainSubstring("runtime.Goexit")))),
-		Entry("a Validation", eirinix.Validation[*corev1.Pod]{ID: "step", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("no") }},
-			HaveField("Err", MatchError("no"))),
 		Entry("an Extension", handleFunc{"step", func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
 			return admission.Denied("no")
 		}},
@@ -197,25 +169,21 @@ var _ = Describe("Package offline", func() {
 	)
 
 	// Only an API server knows all plurals and scopes for certain.
-	It("knows built-in kinds as an API server does", Label("api-server"), func(ctx SpecContext) {
-		played, err := offline.Of(eirinix.NewManager(eirinix.ManagerOptions{}), offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+	It("knows built-in kinds as an API server does", Label("api-server"), func() {
+		played := of(eirinix.ManagerOptions{}, offline.Options{})
 		_, lists, err := clients().Discovery().ServerGroupsAndResources()
 		Expect(err).NotTo(HaveOccurred())
 		compared := 0
 		for _, list := range lists {
-			gv, err := schema.ParseGroupVersion(list.GroupVersion)
-			Expect(err).NotTo(HaveOccurred())
 			for _, r := range list.APIResources {
-				kind := gv.WithKind(r.Kind)
+				kind := Must(schema.ParseGroupVersion(list.GroupVersion)).WithKind(r.Kind)
 				if strings.Contains(r.Name, "/") || !clientgoscheme.Scheme.Recognizes(kind) {
 					continue
 				}
 				compared++
-				mapping, err := played.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-				Expect(err).NotTo(HaveOccurred())
-				Expect(mapping.Resource).To(Equal(gv.WithResource(r.Name)))
-				Expect(mapping.Scope.Name() == meta.RESTScopeNameNamespace).To(Equal(r.Namespaced), "%s", kind)
+				resource, namespaced := mapped(played, kind)
+				Expect(resource).To(Equal(r.Name))
+				Expect(namespaced).To(Equal(r.Namespaced), "%s", kind)
 			}
 		}
 		Expect(compared).To(BeNumerically(">", 50))
@@ -228,8 +196,7 @@ var _ = Describe("Package offline", func() {
 			Apply:    func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil },
 		}}
 		m := serveSteps(ctx, namespace, steps...)
-		played, err := offline.Of(m, offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		played := Must(offline.Of(m, offline.Options{}))
 		live := configuration(ctx, m)
 		Expect(live.Name).To(Equal(played.Mutating.Name))
 		Expect(played.Mutating.Webhooks).To(HaveLen(len(steps)))

@@ -84,7 +84,6 @@ func TestEachPromiseOfAPageHasASpec(t *testing.T) {
 
 const (
 	follow  = "internal/reads/follow_test.go"
-	starts  = "reads_start_ext_test.go"
 	readsOn = "reads_ext_test.go"
 
 	chains    = "internal/admit/chain_test.go"
@@ -101,24 +100,23 @@ var promises = map[string][]promise{
 		{"All steps of a call see one state", readsOn, "sees one moment of them in all steps of a call"},
 		{"Two declarations are two streams", "", "a limit, and no promise"},
 		{"keep both values in one object", "", "advice"},
-		{"is not registered before there is one", starts, "holds back a step that requires an object which is missing"},
+		{"is not registered before there is one", readsOn, "holds back a step that requires an object which is missing"},
 		{"is not registered before there is one", follow, "TestARequiredObjectIsAState"},
 		{"only reads", "", "a command"},
 		{"In one run of", "", "the figures are in the next part"},
 		{"Two requests at the same time", "examples/unique_host_test.go", "admits both of two requests at the same time if the step only looks"},
 		{"To admit only one", "", "advice"},
 		{"Only one creation succeeds", "examples/unique_host_test.go", "admits one of them if it reserves"},
-		{"one minute unless given", "reads_test.go", `Entry("of a minute"`},
+		{"one minute unless given", "step_test.go", `Entry("of a minute"`},
 		{"one minute unless given", follow, "TestNothingOlderThanMaxStaleIsServed"},
-		{"Less than a minute is refused", "reads_test.go", `Entry("with an age that cannot be kept"`},
+		{"Less than a minute is refused", "step_test.go", `Entry("with an age that cannot be kept"`},
 		{"within 45 s, and over HTTP/1.1", follow, "TestNothingOlderThanMaxStaleIsServed"},
-		{"within 45 s, and over HTTP/1.1", starts, "is watched for a short time over HTTP/1.1"},
-		{"within 45 s, and over HTTP/1.1", readsOn, "notices a connection that has died without a word"},
+		{"within 45 s, and over HTTP/1.1", readsOn, "is watched for a short time over HTTP/1.1"},
 		{"waits up to a second for it", follow, "TestCallsShareOneAttempt"},
 		{"got no answer for a second", follow, "TestABrokenReadCostsACallNothing"},
 		{"at most ten seconds", follow, "TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds"},
 		{"The log says why within two seconds", follow, "TestFailuresBeforeTheFirstListAreSaidWithinTwoSecondsAndTriedAgainWithinFive"},
-		{"The log says why within two seconds", starts, "holds back its own steps, says why, and is ready with all others"},
+		{"The log says why within two seconds", readsOn, "holds back its own steps, says why, and is ready with all others"},
 		{"follow within five seconds of the right", follow, "TestFailuresBeforeTheFirstListAreSaidWithinTwoSecondsAndTriedAgainWithinFive"},
 		{"follow within five seconds of the right", follow, "TestARequiredObjectIsAState"},
 		{"15,000 Secrets of 4 KB", "bench/section_reads.go", "MiB of heap above idle"},

@@ -1,26 +1,26 @@
 package eirinix_test
 
+// This file specifies what steps read beside the object of a request: as the objects and the connection change, in audits, and
+// at a start at which they cannot be listed yet.
+
 import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,9 +49,10 @@ func looksAt(namespace string, read eirinix.Read) eirinix.Validation[*corev1.Pod
 	}
 }
 
+// setGate writes what the ConfigMap "gate" says.
 func setGate(ctx context.Context, namespace, value string) {
 	GinkgoHelper()
-	gate := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gate"}, Data: map[string]string{"gate": value}}
+	gate := newConfigMap("gate", map[string]string{"gate": value})
 	_, err := clients().CoreV1().ConfigMaps(namespace).Update(ctx, gate, metav1.UpdateOptions{})
 	if err != nil {
 		_, err = clients().CoreV1().ConfigMaps(namespace).Create(ctx, gate, metav1.CreateOptions{})
@@ -67,19 +68,27 @@ func tryPod(ctx context.Context, namespace string) error {
 	return err
 }
 
+// waitForPods tries pods until one ends so.
+func waitForPods(ctx context.Context, namespace string, outcome OmegaMatcher) {
+	GinkgoHelper()
+	Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(outcome)
+}
+
+// refused matches the error of a request that was refused with this text.
+func refused(text string) OmegaMatcher { return MatchError(ContainSubstring(text)) }
+
 // readsOf is a connection of which those requests that a step's reads make can be cut.
 type readsOf struct {
 	outage
-	part    string // of the path
 	counted atomic.Int64
 }
 
-func newReadsOf(part string) *readsOf {
-	return &readsOf{outage: outage{bodies: map[io.Closer]bool{}}, part: part}
+func newReadsOf() *readsOf {
+	return &readsOf{outage: outage{bodies: map[io.Closer]bool{}}}
 }
 
 func (r *readsOf) pass(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-	if !strings.Contains(req.URL.Path, r.part) || req.Method != http.MethodGet {
+	if !strings.Contains(req.URL.Path, "/configmaps") || req.Method != http.MethodGet {
 		return next.RoundTrip(req)
 	}
 	r.counted.Add(1)
@@ -92,203 +101,253 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 
 	It("sees them from the first call on, as they change, and asks the API server for nothing", func(ctx SpecContext) {
 		setGate(ctx, namespace, "open")
-		watched := newReadsOf("/configmaps")
+		watched := newReadsOf()
 		o := urlOptions(namespace)
 		o.RestConfig = between(watched.pass)
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		runManager(ctx, m)
+		runManager(ctx, managerWith(o, looksAt(namespace, eirinix.Read{})))
 		Expect(tryPod(ctx, namespace)).To(Succeed())
 		before := watched.counted.Load()
-		for range 50 {
+		for range 10 {
 			Expect(tryPod(ctx, namespace)).To(Succeed())
 		}
-		Expect(watched.counted.Load()).To(Equal(before), "requests for ConfigMaps in 50 calls")
+		Expect(watched.counted.Load()).To(Equal(before), "requests for ConfigMaps in 10 calls")
 		setGate(ctx, namespace, "shut")
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring(`the gate is "shut"`)))
+		waitForPods(ctx, namespace, refused(`the gate is "shut"`))
 		Expect(clients().CoreV1().ConfigMaps(namespace).Delete(ctx, "gate", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring(`the gate is ""`)))
-	}, SpecTimeout(3*patience))
+		waitForPods(ctx, namespace, refused(`the gate is ""`))
+	}, SpecTimeout(5*patience))
 
 	It("fails once the watch is broken for longer than MaxStale, says so once, and works again with the watch", func(ctx SpecContext) {
 		setGate(ctx, namespace, "open")
-		watched := newReadsOf("/configmaps")
+		watched := newReadsOf()
 		o := urlOptions(namespace)
 		o.RestConfig = between(watched.pass)
 		logger, logs := Observed()
 		o.Logger = logger
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
-		tolerant := looksAt(namespace, eirinix.Read{MaxStale: eirinix.AnyAge})
-		tolerant.ID = "tolerant"
-		tolerated := make(chan error, 1)
-		check := tolerant.Create
-		tolerant.Create = func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
-			err := check(ctx, c, pod)
-			select {
-			case tolerated <- err:
-			default:
-			}
-			return err
-		}
-		Expect(m.AddExtension(tolerant)).To(Succeed())
+		m := managerWith(o, looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))
 		runManager(ctx, m)
 		Expect(tryPod(ctx, namespace)).To(Succeed())
 		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.ReadsNotListed)))
 
 		watched.begin()
-		stale := SatisfyAll(ContainSubstring("failed calling webhook"), ContainSubstring("ConfigMap in namespace "+namespace+" with fields metadata.name=gate are known as they were"),
-			ContainSubstring("the step allows 1s (Read.MaxStale)"))
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(stale))
-		for len(tolerated) > 0 {
-			<-tolerated
-		}
-		Expect(tryPod(ctx, namespace)).To(MatchError(stale))
-		Expect(tolerated).To(Receive(BeNil()), "the other step does not mind")
-		Expect(logs.FilterMessageSnippet("are too old").Len()).To(Equal(1))
+		stale := MatchError(And(ContainSubstring("failed calling webhook"), ContainSubstring("ConfigMap in namespace "+namespace+" with fields metadata.name=gate are known as they were"),
+			ContainSubstring("the step allows 1s (Read.MaxStale)")))
+		waitForPods(ctx, namespace, stale)
+		Expect(tryPod(ctx, namespace)).To(stale)
+		Expect(logs.FilterMessageSnippet("are too old").All()).To(HaveLen(1))
 		finding, ok := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
 		Expect(ok).To(BeTrue())
-		Expect(finding.Message).To(SatisfyAll(ContainSubstring("is broken for"), HaveSuffix("fail: gate")))
+		Expect(finding.Message).To(And(ContainSubstring("is broken for"), HaveSuffix("fail: gate")))
 
 		watched.end()
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(Succeed())
-		Expect(logs.FilterMessageSnippet("up to date again").Len()).To(Equal(1))
+		waitForPods(ctx, namespace, Succeed())
+		Expect(logs.FilterMessageSnippet("up to date again").All()).To(HaveLen(1))
 		Expect(m.Diagnose(ctx).Findings).NotTo(ContainElement(HaveField("Code", diagnosis.ReadsNotListed)))
 	}, SpecTimeout(5*patience))
 
-	It("notices a connection that has died without a word", func(ctx SpecContext) {
-		GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // in place of 30 s and 15 s
-		GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
-		setGate(ctx, namespace, "open")
-		line := newLine(controlPlane().Config())
-		o := urlOptions(namespace)
-		o.RestConfig = line.config()
-		o.RestConfig.NextProtos = []string{"h2"} // makes a transport of its own, with these times
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
-		runManager(ctx, m)
-		Expect(tryPod(ctx, namespace)).To(Succeed())
-		line.freeze()
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(MatchError(ContainSubstring("Read.MaxStale")))
-		line.thaw()
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(Succeed())
-	}, SpecTimeout(5*patience))
-
-	It("is held back while the program may not list them, and alone", func(ctx SpecContext) {
-		role, clusterRole := documentedRules(namespace, namespace)
-		clusterRole = append(clusterRole, rbacv1.PolicyRule{
-			APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"},
-			Verbs: []string{"create", "get", "list", "watch", "update"},
-		})
-		watched := newReadsOf("/configmaps")
-		o := urlOptions(namespace)
-		o.RestConfig = userWith(ctx, namespace, role, clusterRole)
-		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTrip(func(r *http.Request) (*http.Response, error) { return watched.pass(r, next) })
-		})
-		logger, logs := Observed()
-		o.Logger = logger
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
-		runManager(ctx, m)
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated(), "without a gate")
-		Expect(logs.FilterMessageSnippet("cannot be listed").Len()).To(Equal(1))
-		Expect(certificateMetrics(namespace)).To(SatisfyAll(HaveKeyWithValue("eirinix_registration_waiting reads", 1.), HaveKeyWithValue("eirinix_registration_waiting kind", 0.)))
-		finding, ok := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
-		Expect(ok).To(BeTrue())
-		Expect(finding).To(SatisfyAll(HaveField("Message", ContainSubstring("have never been listed")), HaveField("Evidence", ContainSubstring("forbidden"))))
-		missing := logs.FilterMessageSnippet("rights are missing").All()
-		Expect(missing).To(HaveLen(1))
-		Expect(missing[0].ContextMap()["manifest"]).To(SatisfyAll(ContainSubstring("- gate"), ContainSubstring("namespace: "+namespace)))
-
-		grant := &rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gate"},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"gate"}, Verbs: []string{"get", "list", "watch"}}},
-		}
-		_, err := clients().RbacV1().Roles(namespace).Create(ctx, grant, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = clients().RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "gate"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "gate"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "user-" + namespace, APIGroup: rbacv1.GroupName}},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(MatchError(ContainSubstring(`the gate is ""`)))
-
-		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting reads"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
-
-		By("taking the right away, which shows when the next watch begins")
-		Expect(clients().RbacV1().RoleBindings(namespace).Delete(ctx, "gate", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() error { // until the API server knows
-			watched.begin()
-			watched.end()
-			return tryPod(ctx, namespace)
-		}).WithContext(ctx).WithTimeout(2 * patience).Should(MatchError(SatisfyAll(ContainSubstring("Read.MaxStale"), ContainSubstring("forbidden"))))
-		_, err = clients().RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "gate"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "gate"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "user-" + namespace, APIGroup: rbacv1.GroupName}},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(MatchError(ContainSubstring(`the gate is ""`)))
-	}, SpecTimeout(10*patience))
-
-	It("is held back until the cluster serves their kind", func(ctx SpecContext) {
-		group := namespace + ".example.org"
-		closed := &unstructured.Unstructured{}
-		closed.SetAPIVersion(group + "/v1")
-		closed.SetKind("Shop")
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
-			ID: "shops", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: closed}}},
-			Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-				shops := &unstructured.UnstructuredList{}
-				shops.SetAPIVersion(group + "/v1")
-				shops.SetKind("ShopList")
-				if err := c.Reader().List(ctx, shops); err != nil {
-					return err
-				}
-				return eirinix.Deny("%d shops", len(shops.Items))
-			},
-		})).To(Succeed())
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		runManager(ctx, m)
+	It("is held back until the cluster serves their kind, alone, and fails while the kind is gone again", func(ctx SpecContext) {
+		group, cluster := namespace+".example.org", anyClient()
+		runManager(ctx, managerWith(urlOptions(namespace), counting(group, "v1"), addEnv{}))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-
-		c := anyClient()
-		Expect(c.Create(ctx, definition(group))).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(group))).To(Succeed()) })
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(MatchError(ContainSubstring("0 shops")))
-		Eventually(c.Create).WithContext(ctx).WithArguments(newShop(group, namespace, "corner")).WithTimeout(patience).Should(Succeed())
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring("1 shops")))
-	}, SpecTimeout(5*patience))
+		Expect(cluster.Create(ctx, definition(group))).To(Succeed())
+		DeferCleanup(cluster.Delete, definition(group))
+		waitForPods(ctx, namespace, refused("0 shops"))
+		Eventually(cluster.Create).WithContext(ctx).WithArguments(newShop(group, namespace, "corner")).WithTimeout(patience).Should(Succeed())
+		waitForPods(ctx, namespace, refused("1 shops"))
+		Expect(cluster.Delete(ctx, definition(group))).To(Succeed())
+		waitForPods(ctx, namespace, refused("Read.MaxStale"))
+		Eventually(func() error { return cluster.Create(ctx, definition(group)) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		waitForPods(ctx, namespace, refused("0 shops"))
+	}, SpecTimeout(10*patience))
 
 	It("is served by the half of a split deployment that does not register, and fails there for lack of rights", func(ctx SpecContext) {
 		setGate(ctx, namespace, "open")
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = FreePort(), ""
 		o.RegisterWebHook = new(false)
-		registering := eirinix.NewManager(o)
-		Expect(registering.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		Expect(registering.RegisterExtensions()).To(Succeed())
-		secret := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: []string{namespace + "-setupcertificate"}}
-		for _, has := range []bool{false, true} {
-			o.RestConfig = controlPlane().Config()
-			if !has {
-				o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{secret}, nil)
-			}
-			serving := eirinix.NewManager(o)
-			Expect(serving.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-			done := startManager(ctx, serving)
-			Eventually(serving.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-			if has {
-				Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(Succeed())
-			} else {
-				Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring("cannot be listed")))
-			}
-			serving.Stop()
-			Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
+		looks := looksAt(namespace, eirinix.Read{})
+		Expect(managerWith(o, looks).RegisterExtensions()).To(Succeed())
+		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: []string{namespace + "-setupcertificate"}},
+		}, nil)
+		runManager(ctx, managerWith(o, looks))
+		waitForPods(ctx, namespace, refused("cannot be listed"))
+		userWith(ctx, namespace, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}}}, nil)
+		waitForPods(ctx, namespace, Succeed())
+	}, SpecTimeout(6*patience))
+
+	It("is read in an audit as in a call, whether the Manager runs or not, and unknown without the right", func(ctx SpecContext) {
+		setGate(ctx, namespace, "shut")
+		Must(createPod(ctx, namespace, NewPod("old", nil)))
+		watched := newReadsOf()
+		o := urlOptions(namespace)
+		o.RestConfig = between(watched.pass)
+		m := managerWith(o, looksAt(namespace, eirinix.Read{}))
+		audited := func() (all []audit.Finding) {
+			GinkgoHelper()
+			Must(audit.Run(ctx, m, audit.Options{Namespace: namespace, Finding: func(f audit.Finding) error { all = append(all, f); return nil }}))
+			return all
 		}
-	}, SpecTimeout(5*patience))
+		denied := ConsistOf(says("gate", audit.Denied, "old", `the gate is "shut"`))
+		Expect(audited()).To(denied)
+		setGate(ctx, namespace, "open")
+		Expect(audited()).To(BeEmpty())
+		setGate(ctx, namespace, "shut")
+		runManager(ctx, m)
+		before := watched.counted.Load()
+		Expect(audited()).To(denied)
+		Expect(watched.counted.Load()).To(Equal(before), "the Manager has the objects already")
+
+		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}, nil)
+		found, _, err := auditOf(ctx, o, audit.Options{Namespace: namespace}, looksAt(namespace, eirinix.Read{}))
+		Expect(err).To(MatchError(ContainSubstring("the audit is not complete")))
+		Expect(found).To(ConsistOf(says("gate", audit.Unknown, "", "ConfigMap in namespace "+namespace)))
+	}, SpecTimeout(4*patience))
+
+	It("is watched once for all steps that declare the same, in every form", func(ctx SpecContext) {
+		setGate(ctx, namespace, "open")
+		watched := newReadsOf()
+		o := urlOptions(namespace)
+		o.RestConfig = between(watched.pass)
+		var steps []any
+		metadata := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		tree := &unstructured.Unstructured{}
+		tree.SetAPIVersion("v1")
+		tree.SetKind("ConfigMap")
+		answers := make(chan string, 10)
+		add := func(id string, object client.Object, keep func(client.Object)) {
+			looks := looksAt(namespace, eirinix.Read{Transform: keep})
+			looks.ID, looks.Settings.Reads[0].Object = id, object
+			looks.Create = func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+				o := object.DeepCopyObject().(client.Object)
+				err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "gate"}, o)
+				data := Must(runtime.DefaultUnstructuredConverter.ToUnstructured(o))["data"]
+				answers <- fmt.Sprintf("%s %s %v %d %v", id, o.GetName(), data, len(o.GetManagedFields()), err)
+				return nil
+			}
+			steps = append(steps, looks)
+		}
+		add("one", &corev1.ConfigMap{}, nil)
+		add("two", &corev1.ConfigMap{}, nil)
+		add("kept", &corev1.ConfigMap{}, func(o client.Object) { o.(*corev1.ConfigMap).Data = map[string]string{"gate": "kept"} })
+		add("tree", tree, nil)
+		add("meta", metadata, nil)
+		runManager(ctx, managerWith(o, steps...))
+		Expect(watched.counted.Load()).To(BeEquivalentTo(6), "a list and a watch of typed, unstructured and metadata")
+		Expect(tryPod(ctx, namespace)).To(Succeed())
+		close(answers)
+		var all []string
+		for a := range answers {
+			all = append(all, a)
+		}
+		const open = " gate map[gate:open] 0 <nil>"
+		Expect(all).To(ConsistOf("one"+open, "two"+open, "kept gate map[gate:kept] 0 <nil>", "tree"+open, "meta gate <nil> 0 <nil>"))
+	}, SpecTimeout(3*patience))
+
+	It("sees one moment of them in all steps of a call", func(ctx SpecContext) {
+		setGate(ctx, namespace, "before")
+		seen := make(chan string, 100)
+		var begun atomic.Bool
+		step := func(id string) any {
+			looks := looksAt(namespace, eirinix.Read{})
+			looks.ID = id
+			looks.Create = func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				var gate corev1.ConfigMap
+				if err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "gate"}, &gate); err != nil {
+					return err
+				}
+				if id == "first" && begun.CompareAndSwap(false, true) { // later calls see the next value while this one goes on
+					defer GinkgoRecover()
+					setGate(ctx, namespace, "after")
+					waitForPods(ctx, namespace, refused("first: after"))
+					for len(seen) > 0 {
+						<-seen
+					}
+				}
+				seen <- gate.Data["gate"]
+				return eirinix.Deny("%s", gate.Data["gate"])
+			}
+			return looks
+		}
+		runManager(ctx, managerWith(urlOptions(namespace), step("first"), step("second")))
+		Expect(tryPod(ctx, namespace)).To(MatchError(And(ContainSubstring("first: before"), ContainSubstring("second: before"))))
+	}, SpecTimeout(3*patience))
+
+	It("looks at objects that the cache of a KubeManager leaves out", func(ctx SpecContext) {
+		setGate(ctx, namespace, "open")
+		o := urlOptions(namespace)
+		o.RestConfig, o.KubeManager = nil, Must(ctrl.NewManager(controlPlane().Config(), ctrl.Options{
+			Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
+		}))
+		runManager(ctx, managerWith(o, looksAt(namespace, eirinix.Read{})))
+		Expect(tryPod(ctx, namespace)).To(Succeed())
+		setGate(ctx, namespace, "shut")
+		waitForPods(ctx, namespace, refused(`the gate is "shut"`))
+	}, SpecTimeout(4*patience))
+})
+
+// counting refuses pods, with the number of shops in a version.
+func counting(group, version string) eirinix.Validation[*corev1.Pod] {
+	shops := &unstructured.Unstructured{}
+	shops.SetAPIVersion(group + "/" + version)
+	shops.SetKind("Shop")
+	return eirinix.Validation[*corev1.Pod]{
+		ID: "counting", Settings: eirinix.Settings{Reads: []eirinix.Read{eirinix.Within(time.Second, eirinix.Read{Object: shops})}},
+		Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion(group + "/" + version)
+			list.SetKind("ShopList")
+			if err := c.Reader().List(ctx, list); err != nil {
+				return err
+			}
+			return eirinix.Deny("%d shops", len(list.Items))
+		},
+	}
+}
+
+var _ = Describe("A start whose reads fail", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	DescribeTable("holds back its own steps, says why, and is ready with all others", func(ctx SpecContext, fails func(*http.Request) (*http.Response, error), reason string, others ...any) {
+		setGate(ctx, namespace, "open")
+		var mended atomic.Bool
+		o := urlOptions(namespace)
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if !mended.Load() && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/configmaps") {
+				return fails(r)
+			}
+			return next.RoundTrip(r)
+		})
+		logger, logs := Observed()
+		o.Logger = logger
+		m := managerWith(o, append(others, looksAt(namespace, eirinix.Read{}))...)
+		runManager(ctx, m)
+		Expect(logs.FilterMessageSnippet("cannot be listed; the steps wait").All()).To(ContainElement(HaveField("ContextMap()", HaveKeyWithValue("reason", ContainSubstring(reason)))))
+		finding, found := m.Diagnose(ctx).Find(diagnosis.ReadsNotListed)
+		Expect(found).To(BeTrue())
+		Expect(finding.Evidence).To(ContainSubstring(reason))
+		Expect(tryPod(ctx, namespace)).To(Succeed(), "the gate is not in force")
+		if len(others) > 0 {
+			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		}
+		setGate(ctx, namespace, "shut")
+		mended.Store(true)
+		waitForPods(ctx, namespace, refused(`the gate is "shut"`))
+	},
+		Entry("with 503, of its only step", func(r *http.Request) (*http.Response, error) {
+			return answered(r, apierrors.NewServiceUnavailable("etcd is away"))
+		}, "etcd is away", SpecTimeout(6*patience)),
+		Entry("with 429, and when to come back", func(r *http.Request) (*http.Response, error) {
+			response, err := answered(r, apierrors.NewTooManyRequestsError("slow down"))
+			response.Header.Set("Retry-After", "60")
+			return response, err
+		}, "slow down", addEnv{}, SpecTimeout(6*patience)),
+		Entry("with silence", func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}, "has not answered in full", addEnv{}, SpecTimeout(6*patience)),
+	)
 
 	It("is not ready before all objects are there, while the API server is on the way to answer", func(ctx SpecContext) {
 		setGate(ctx, namespace, "open")
@@ -305,294 +364,85 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		})
 		logger, logs := Observed()
 		o.Logger = logger
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
+		m := managerWith(o, looksAt(namespace, eirinix.Read{}))
 		startManager(ctx, m)
-		Eventually(func() int { return logs.FilterMessageSnippet("cannot be listed").Len() }).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", 0))
+		Eventually(logs.FilterMessageSnippet).WithArguments("cannot be listed").WithContext(ctx).WithTimeout(patience).ShouldNot(HaveField("Len()", 0))
 		Expect(m.Ready()).NotTo(BeClosed())
 		Expect(m.Addr()).NotTo(BeNil(), "the port is open")
 		close(answer)
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		Expect(tryPod(ctx, namespace)).To(Succeed())
-		Expect(logs.FilterMessageSnippet("a step waits").Len()).To(BeZero())
+		Expect(logs.FilterMessageSnippet("a step waits").All()).To(BeEmpty())
 	}, SpecTimeout(3*patience))
 
-	It("sees all of many in its first call", func(ctx SpecContext) {
-		const many = 600 // more than a page of a list
-		group, creating := errgroup.WithContext(ctx)
-		group.SetLimit(8)
-		for n := range many {
-			group.Go(func() error {
-				_, err := clients().CoreV1().Secrets(namespace).Create(creating, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", n)}}, metav1.CreateOptions{})
-				return err
-			})
-		}
-		Expect(group.Wait()).To(Succeed())
-		seen := make(chan int, 1)
+	It("holds back a step that requires an object which is missing, and tells so", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.WebhookNamespace = metav1.NamespaceDefault // for the certificate Secret
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
-			ID: "counts", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{namespace}}}},
-			Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-				var all corev1.SecretList
-				err := c.Reader().List(ctx, &all)
-				select {
-				case seen <- len(all.Items):
-				default:
+		logger, logs := Observed()
+		o.Logger = logger
+		m := managerWith(o, looksAt(namespace, eirinix.Read{Required: true}))
+		runManager(ctx, m)
+		Expect(tryPod(ctx, namespace)).To(Succeed(), "the gate is not in force")
+		told := func() []diagnosis.Finding { return m.Diagnose(ctx).Findings }
+		missing := ContainElement(And(HaveField("Code", diagnosis.ReadsNotListed), HaveField("Message", ContainSubstring("there is no object of those of which steps require one"))))
+		Expect(told()).To(missing)
+		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_registration_waiting reads", 1.))
+		Expect(logs.FilterMessageSnippet("an object is missing that steps require").All()).To(HaveLen(1))
+		setGate(ctx, namespace, "shut")
+		waitForPods(ctx, namespace, refused(`the gate is "shut"`))
+		Expect(told()).NotTo(missing)
+		Expect(clients().CoreV1().ConfigMaps(namespace).Delete(ctx, "gate", metav1.DeleteOptions{})).To(Succeed())
+		waitForPods(ctx, namespace, MatchError(And(ContainSubstring("there is no ConfigMap in namespace "+namespace), ContainSubstring("create it"))))
+		Expect(told()).To(missing)
+		setGate(ctx, namespace, "open")
+		waitForPods(ctx, namespace, Succeed())
+	}, SpecTimeout(6*patience))
+
+	It("does not lock itself out if it reads a kind in a version that it converts to", func(ctx SpecContext) {
+		group := namespace + ".example.com"
+		cluster := anyClient()
+		Expect(cluster.Create(ctx, twoVersions(group))).To(Succeed())
+		DeferCleanup(cluster.Delete, twoVersions(group))
+		stored := newShop(group, namespace, "corner")
+		stored.Object["price"] = "12 EUR"
+		Eventually(func() error { return cluster.Create(ctx, stored.DeepCopy()) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		DeferCleanup(func(ctx SpecContext) { // without its conversion, it could not be deleted with the definition
+			crd := definition(group)
+			Expect(cluster.Patch(ctx, crd, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)))).To(Succeed())
+		})
+		port := FreePort()
+		for range 2 { // the second one finds its conversion registered, and down
+			o := urlOptions(namespace)
+			o.ListenAddress, o.Port = "", port
+			m := managerWith(o, shopConversion(group), counting(group, "v1beta1"))
+			done := startManager(ctx, m)
+			Eventually(m.Ready()).WithContext(ctx).WithTimeout(2 * patience).Should(BeClosed())
+			waitForPods(ctx, namespace, refused("1 shops"))
+			m.Stop()
+			Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
+			older := newShop(group, namespace, "corner")
+			older.SetAPIVersion(group + "/v1beta1")
+			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(older), older)).To(MatchError(ContainSubstring("conversion webhook")))
+		}
+	}, SpecTimeout(8*patience))
+
+	It("is watched for a short time over HTTP/1.1, where nothing notices a dead connection", func(ctx SpecContext) {
+		setGate(ctx, namespace, "open")
+		seconds := func(protocol string) string {
+			GinkgoHelper()
+			lasts := make(chan string, 10)
+			o := urlOptions(namespace)
+			o.OperatorFingerprint = namespace + strings.NewReplacer("/", "", ".", "").Replace(protocol)
+			o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if strings.Contains(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") != "" {
+					lasts <- r.URL.Query().Get("timeoutSeconds")
 				}
-				return err
-			},
-		})).To(Succeed())
-		runManager(ctx, m)
-		Expect(tryPod(ctx, namespace)).To(Succeed())
-		Expect(seen).To(Receive(Equal(many)))
-	}, SpecTimeout(5*patience))
-
-	It("sees one moment of them in all steps of a call", func(ctx SpecContext) {
-		setGate(ctx, namespace, "0")
-		var mu sync.Mutex
-		seen := map[string]int{}
-		times := func(v string) int {
-			mu.Lock()
-			defer mu.Unlock()
-			return seen[v]
+				return next.RoundTrip(r)
+			})
+			o.RestConfig.NextProtos = []string{protocol}
+			runManager(ctx, managerWith(o, looksAt(namespace, eirinix.Read{})))
+			return <-lasts
 		}
-		var within atomic.Bool
-		m := eirinix.NewManager(urlOptions(namespace))
-		value := func(ctx context.Context, c *eirinix.Call) (string, error) {
-			var all corev1.ConfigMapList
-			if err := c.Reader().List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 1 {
-				return "", fmt.Errorf("%d objects: %w", len(all.Items), err)
-			}
-			var one corev1.ConfigMap
-			err := c.Reader().Get(ctx, client.ObjectKeyFromObject(&all.Items[0]), &one)
-			if one.Data["gate"] != all.Items[0].Data["gate"] {
-				err = fmt.Errorf("%s and %s in one call", one.Data, all.Items[0].Data)
-			}
-			return one.Data["gate"], err
-		}
-		reads := looksAt(namespace, eirinix.Read{}).Settings.Reads
-		for _, id := range []string{"first", "second"} {
-			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
-				ID: id, Settings: eirinix.Settings{Reads: reads},
-				Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
-					defer GinkgoRecover()
-					v, err := value(ctx, c)
-					mu.Lock()
-					seen[v]++
-					mu.Unlock()
-					if id == "first" && within.CompareAndSwap(false, true) { // other calls see the next value while this one goes on
-						defer within.Store(false)
-						setGate(ctx, namespace, v+"0")
-						Eventually(func() int { _ = tryPod(ctx, namespace); return times(v + "0") }).WithContext(ctx).Should(BeNumerically(">", 0))
-					}
-					return err
-				},
-			})).To(Succeed())
-		}
-		runManager(ctx, m)
-		for range 5 {
-			Expect(tryPod(ctx, namespace)).To(Succeed())
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for v, steps := range seen {
-			Expect(steps%2).To(BeZero(), "%q was seen by %d steps: %v", v, steps, seen)
-		}
-	}, SpecTimeout(3*patience))
-})
-
-// line is a connection to an API server that can go silent without being closed.
-type line struct {
-	target  *rest.Config
-	listen  net.Listener
-	mu      sync.Mutex
-	flowing chan struct{} // closed while bytes pass
-}
-
-func newLine(to *rest.Config) *line {
-	GinkgoHelper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	l := &line{target: to, listen: listener, flowing: make(chan struct{})}
-	close(l.flowing)
-	address := Must(url.Parse(to.Host)).Host
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			over, err := net.Dial("tcp", address)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			go l.pass(from, over)
-			go l.pass(over, from)
-		}
-	}()
-	DeferCleanup(func() {
-		l.thaw()
-		_ = listener.Close()
-	})
-	return l
-}
-
-func (l *line) pass(from, to net.Conn) {
-	defer func() { _, _ = from.Close(), to.Close() }()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		l.mu.Lock()
-		flowing := l.flowing
-		l.mu.Unlock()
-		<-flowing
-		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil {
-			return
-		}
-	}
-}
-
-func (l *line) freeze() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.flowing = make(chan struct{})
-}
-
-func (l *line) thaw() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.flowing:
-	default:
-		close(l.flowing)
-	}
-}
-
-func (l *line) config() *rest.Config {
-	config := rest.CopyConfig(l.target)
-	config.Host = "https://" + l.listen.Addr().String()
-	return config
-}
-
-var _ = Describe("What a step looks at", Label("api-server"), func() {
-	var namespace string
-	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
-
-	It("is read in an audit as in a call, whether the Manager runs or not", func(ctx SpecContext) {
-		setGate(ctx, namespace, "shut")
-		_, err := clients().CoreV1().Pods(namespace).Create(ctx, NewPod("old", nil), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		watched := newReadsOf("/configmaps")
-		o := urlOptions(namespace)
-		o.RestConfig = between(watched.pass)
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		audited := func() (all []string) {
-			GinkgoHelper()
-			_, err := audit.Run(ctx, m, audit.Options{Namespace: namespace, Finding: func(f audit.Finding) error {
-				all = append(all, fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Message))
-				return nil
-			}})
-			Expect(err).NotTo(HaveOccurred())
-			return all
-		}
-		Expect(audited()).To(ConsistOf(ContainSubstring(`denied old: the gate is "shut"`)))
-		setGate(ctx, namespace, "open")
-		Expect(audited()).To(BeEmpty())
-		setGate(ctx, namespace, "shut")
-		runManager(ctx, m)
-		before := watched.counted.Load()
-		Expect(audited()).To(ConsistOf(ContainSubstring(`denied old: the gate is "shut"`)))
-		Expect(watched.counted.Load()).To(Equal(before), "the Manager has the objects already")
-	}, SpecTimeout(3*patience))
-
-	It("is unknown in an audit that may not list it", func(ctx SpecContext) {
-		role := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}
-		o := urlOptions(namespace)
-		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{role}, nil)
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		var found []audit.Finding
-		_, err := audit.Run(ctx, m, audit.Options{Namespace: namespace, Finding: func(f audit.Finding) error {
-			found = append(found, f)
-			return nil
-		}})
-		Expect(err).To(MatchError(ContainSubstring("the audit is not complete")))
-		Expect(found).To(ConsistOf(SatisfyAll(HaveField("Result", audit.Unknown), HaveField("Message", ContainSubstring("ConfigMap in namespace "+namespace)))))
-	}, SpecTimeout(3*patience))
-
-	It("is watched once for all steps that declare the same, in every form", func(ctx SpecContext) {
-		setGate(ctx, namespace, "open")
-		watched := newReadsOf("/configmaps")
-		o := urlOptions(namespace)
-		o.RestConfig = between(watched.pass)
-		m := eirinix.NewManager(o)
-		metadata := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
-		tree := &unstructured.Unstructured{}
-		tree.SetAPIVersion("v1")
-		tree.SetKind("ConfigMap")
-		answers := make(chan string, 10)
-		add := func(id string, object client.Object, keep func(client.Object), show func(context.Context, client.Reader) string) {
-			GinkgoHelper()
-			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
-				ID:       id,
-				Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: object, Namespaces: []string{namespace}, Fields: fields.OneTermEqualSelector("metadata.name", "gate"), Transform: keep}}},
-				Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-					answers <- id + " " + show(ctx, c.Reader())
-					return nil
-				},
-			})).To(Succeed())
-		}
-		key := client.ObjectKey{Namespace: namespace, Name: "gate"}
-		whole := func(ctx context.Context, r client.Reader) string {
-			var cm corev1.ConfigMap
-			err := r.Get(ctx, key, &cm)
-			return fmt.Sprint(cm.Data["gate"], len(cm.ManagedFields), err)
-		}
-		add("one", &corev1.ConfigMap{}, nil, whole)
-		add("two", &corev1.ConfigMap{}, nil, whole)
-		add("kept", &corev1.ConfigMap{}, func(o client.Object) { o.(*corev1.ConfigMap).Data = map[string]string{"gate": "kept"} }, whole)
-		add("tree", tree, nil, func(ctx context.Context, r client.Reader) string {
-			o := tree.DeepCopy()
-			err := r.Get(ctx, key, o)
-			gate, _, _ := unstructured.NestedString(o.Object, "data", "gate")
-			return fmt.Sprint(gate, len(o.GetManagedFields()), err)
-		})
-		add("meta", metadata, nil, func(ctx context.Context, r client.Reader) string {
-			o := metadata.DeepCopy()
-			err := r.Get(ctx, key, o)
-			return fmt.Sprint(o.Name, len(o.ManagedFields), err)
-		})
-		runManager(ctx, m)
-		Expect(watched.counted.Load()).To(BeEquivalentTo(6), "a list and a watch of typed, unstructured and metadata")
-		Expect(tryPod(ctx, namespace)).To(Succeed())
-		close(answers)
-		var all []string
-		for a := range answers {
-			all = append(all, a)
-		}
-		Expect(all).To(ConsistOf("one open0 <nil>", "two open0 <nil>", "kept kept0 <nil>", "tree open0 <nil>", "meta gate0 <nil>"))
-	}, SpecTimeout(3*patience))
-})
-
-var _ = Describe("Inside a KubeManager", Label("api-server"), func() {
-	It("a step looks at objects that the KubeManager's cache leaves out", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		setGate(ctx, namespace, "open")
-		mgr, err := ctrl.NewManager(controlPlane().Config(), ctrl.Options{
-			Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
-		})
-		Expect(err).NotTo(HaveOccurred())
-		o := urlOptions(namespace)
-		o.RestConfig, o.KubeManager = nil, mgr
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
-		runManager(ctx, m)
-		Expect(tryPod(ctx, namespace)).To(Succeed())
-		setGate(ctx, namespace, "shut")
-		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring(`the gate is "shut"`)))
-	}, SpecTimeout(3*patience))
+		Expect(seconds("http/1.1")).To(Equal("25"))
+		Expect(seconds("h2")).To(HaveLen(3))
+	}, SpecTimeout(4*patience))
 })

@@ -1,11 +1,13 @@
 package eirinix_test
 
+// This file specifies the three kinds of steps as an API server calls them, and the recording of its calls.
+
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,30 +18,33 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/preview"
+	"code.cloudfoundry.org/eirinix/recording"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
+
+// managerWith returns a Manager with these extensions.
+func managerWith(o eirinix.ManagerOptions, added ...any) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	m := eirinix.NewManager(o)
+	for _, a := range added {
+		Expect(m.AddExtension(a)).To(Succeed())
+	}
+	return m
+}
 
 // serveSteps runs a Manager with these steps in the namespace.
 func serveSteps(ctx context.Context, namespace string, steps ...any) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	m := eirinix.NewManager(urlOptions(namespace))
-	for _, s := range steps {
-		Expect(m.AddExtension(s)).To(Succeed())
-	}
+	m := managerWith(urlOptions(namespace), steps...)
 	runManager(ctx, m)
 	return m
 }
-
-// warnings collects the warnings of the API server.
-type warnings struct{ seen []string }
-
-func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.seen = append(w.seen, text) }
 
 func newConfigMap(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
@@ -73,51 +78,22 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		Expect(rule.Resources).To(Equal([]string{"deployments"}))
 		Expect(rule.Operations).To(ConsistOf(admissionregistrationv1.Create, admissionregistrationv1.Update))
 
-		d, err := clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(d.Annotations).To(HaveKeyWithValue("operation", "CREATE"))
-		d, err = clients().AppsV1().Deployments(namespace).Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(d.Annotations).To(HaveKeyWithValue("operation", "UPDATE"))
+		of := clients().AppsV1().Deployments(namespace)
+		Expect(of.Create(ctx, NewDeployment("web"), metav1.CreateOptions{})).To(HaveField("Annotations", HaveKeyWithValue("operation", "CREATE")))
+		Expect(of.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})).To(HaveField("Annotations", HaveKeyWithValue("operation", "UPDATE")))
 	}, SpecTimeout(2*patience))
 
-	It("sees the result of the ones before, in one call and one entry", Label("S6"), func(ctx SpecContext) {
-		m := serveSteps(ctx, namespace, stage(1), stage(2), stage(3))
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
-		c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("staged", map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(c.Data).To(Equal(map[string]string{
-			"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes", "mutation-stage-3": "yes",
-		}))
-	}, SpecTimeout(2*patience))
-
-	It("has its additions defaulted by the API server", Label("S7"), func(ctx SpecContext) {
-		serveSteps(ctx, namespace, eirinix.Mutation[*corev1.Pod]{Apply: func(_ context.Context, c *eirinix.Call, p *corev1.Pod) error {
-			if c.Operation == "CREATE" {
-				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "setup", Image: "setup:1"})
-			}
+	It("sees the result of the ones before, in one call and one entry, and a Validation sees that of all", Label("S6"), func(ctx SpecContext) {
+		seen := make(chan map[string]string, 1)
+		m := serveSteps(ctx, namespace, checks("sees", eirinix.Settings{}, func(_ *eirinix.Call, c *corev1.ConfigMap) error {
+			seen <- c.Data
 			return nil
-		}})
-		p, err := createPod(ctx, namespace, NewPod("pod", nil))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(p.Spec.InitContainers).To(ConsistOf(HaveField("TerminationMessagePolicy", corev1.TerminationMessageReadFile)))
-	}, SpecTimeout(2*patience))
-
-	It("works on objects without Go type", func(ctx SpecContext) {
-		serveSteps(ctx, namespace, eirinix.Mutation[*unstructured.Unstructured]{
-			ID: "untyped",
-			Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services", "configmaps"}},
-			}}},
-			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
-				u.SetAnnotations(map[string]string{"kind": u.GetKind()})
-				return nil
-			},
-		})
-		c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("untyped", nil), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(c.Annotations).To(HaveKeyWithValue("kind", "ConfigMap"))
+		}), stage(1), stage(2), stage(3))
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
+		Must(clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("staged", map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{}))
+		Expect(seen).To(Receive(Equal(map[string]string{
+			"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes", "mutation-stage-3": "yes",
+		})))
 	}, SpecTimeout(2*patience))
 
 	It("sees a dry run, and warns the user", func(ctx SpecContext) {
@@ -126,62 +102,10 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 			c.Annotate("seen", "yes")
 			return nil
 		}})
-		w := &warnings{}
-		config := rest.CopyConfig(controlPlane().Config())
-		config.WarningHandler = w
-		_, err := Clients(config).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(w.seen).To(Equal([]string{"dry run: true"}))
+		api, warnings := hearing()
+		Must(api.CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+		Expect(warnings.take()).To(Equal([]string{"dry run: true"}))
 	}, SpecTimeout(2*patience))
-
-	It("is called only where its matchConditions hold", Label("S22"), func(ctx SpecContext) {
-		step := stage(1)
-		step.Settings.Conditions = []admissionregistrationv1.MatchCondition{{Name: "not-skip-me", Expression: "object.metadata.name != 'skip-me'"}}
-		serveSteps(ctx, namespace, step)
-		for name, expected := range map[string]OmegaMatcher{"skip-me": Not(HaveKey("mutation-stage-1")), "change-me": HaveKey("mutation-stage-1")} {
-			c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap(name, map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(c.Data).To(expected)
-		}
-	}, SpecTimeout(2*patience))
-
-	It("is given objects of its own selector only, beside one with another selector", func(ctx SpecContext) {
-		picky, other := stage(1), stage(2)
-		picky.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "one"}}
-		other.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "two"}}
-		m := serveSteps(ctx, namespace, picky, other)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(3), "one each, and the canary's")
-		for label, expected := range map[string]OmegaMatcher{
-			"one":   And(HaveKey("mutation-stage-1"), Not(HaveKey("mutation-stage-2"))),
-			"two":   Not(HaveKey("mutation-stage-1")),
-			"three": Not(HaveKey("mutation-stage-1")),
-		} {
-			c := newConfigMap("labelled-"+label, map[string]string{"mutation-start": "yes"})
-			c.Labels = map[string]string{"stage": label}
-			c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, c, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(c.Data).To(expected, label)
-		}
-	}, SpecTimeout(2*patience))
-
-	DescribeTable("may be slower than its timeout, and failurePolicy decides",
-		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, outcome OmegaMatcher) {
-			step := stage(1)
-			step.Settings.Timeout, step.Settings.FailurePolicy = time.Second, policy
-			step.Apply = func(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			serveSteps(ctx, namespace, step)
-			// The answer is due 50 ms before the API server gives up, which a busy machine can miss.
-			Eventually(func() error {
-				_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("slow", nil), metav1.CreateOptions{})
-				return err
-			}).WithContext(ctx).WithTimeout(patience).Should(outcome)
-		},
-		Entry("Fail", Label("S13"), admissionregistrationv1.Fail, MatchError(And(ContainSubstring("timeout=1s"), ContainSubstring(`\"stage-1\"`))), SpecTimeout(2*patience)),
-		Entry("Ignore", Label("S13"), admissionregistrationv1.Ignore, BeNil(), SpecTimeout(2*patience)),
-	)
 })
 
 var _ = Describe("A Validation", Label("api-server"), func() {
@@ -227,56 +151,17 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "nothing mutates")
 	}, SpecTimeout(2*patience))
 
-	It("guards Namespaces, whatever namespace the other steps are for", func(ctx SpecContext) {
-		guarded := newNamespace(ctx)
-		m := serveSteps(ctx, namespace, eirinix.Validation[*corev1.Namespace]{ID: "guard", Delete: func(_ context.Context, _ *eirinix.Call, ns *corev1.Namespace) error {
-			if ns.Name == guarded {
-				return eirinix.Deny("%s stays", ns.Name)
-			}
-			return nil
-		}})
-		err := clients().CoreV1().Namespaces().Delete(ctx, guarded, metav1.DeleteOptions{})
-		Expect(err).To(MatchError(ContainSubstring(guarded + " stays")))
-		Expect(m.Unregister(ctx)).To(Succeed())
-	}, SpecTimeout(2*patience))
-
 	It("is named in denials, beside the domain of the program", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Domain = "admission.example.org"
-		m := eirinix.NewManager(o)
-		for _, id := range []string{"first", "second"} {
-			Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: id, Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-				if c.Data["against"] == id {
-					return eirinix.Deny("not today")
-				}
-				return nil
-			}})).To(Succeed())
-		}
+		admits := checks("first", eirinix.Settings{}, func(*eirinix.Call, *corev1.ConfigMap) error { return nil })
+		m := managerWith(o, admits, denies("second", eirinix.Settings{}))
 		runManager(ctx, m)
-		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("a", map[string]string{"against": "second"}), metav1.CreateOptions{})
-		Expect(err).To(MatchError(MatchRegexp(`admission webhook "configmaps-[0-9a-f]{8}\.%s\.admission\.example\.org" denied the request: second: not today`, namespace)))
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("a", nil), metav1.CreateOptions{})
+		Expect(err).To(MatchError(MatchRegexp(`admission webhook "configmaps-[0-9a-f]{8}\.%s\.admission\.example\.org" denied the request: second: no`, namespace)))
 		report := m.Diagnose(ctx)
 		Expect(report.Err()).To(Succeed())
 		Expect(report.Findings).To(ContainElement(HaveField("Message", ContainSubstring("first, second share one call"))))
-	}, SpecTimeout(2*patience))
-
-	It("joins the findings of several of them", Label("S2"), func(ctx SpecContext) {
-		deny := func(id, message string) eirinix.Validation[*corev1.Pod] {
-			return eirinix.Validation[*corev1.Pod]{ID: id, Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
-				return eirinix.Deny("%s", message)
-			}}
-		}
-		serveSteps(ctx, namespace, deny("containers", "the container is bad"), deny("labels", "the label is bad"))
-		_, err := createPod(ctx, namespace, NewPod("pod", nil))
-		Expect(err).To(MatchError(And(ContainSubstring("the container is bad"), ContainSubstring("the label is bad"))))
-	}, SpecTimeout(2*patience))
-
-	It("sees the result of the mutations of the same Manager", func(ctx SpecContext) {
-		serveSteps(ctx, namespace, stage(1), eirinix.Validation[*corev1.ConfigMap]{Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-			return eirinix.Deny("%v", c.Data)
-		}})
-		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("seen", map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{})
-		Expect(err).To(MatchError(ContainSubstring("mutation-stage-1:yes")))
 	}, SpecTimeout(2*patience))
 })
 
@@ -284,27 +169,17 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	It("decides on exec into pods", Label("S3"), func(ctx SpecContext) {
-		serveSteps(ctx, namespace, eirinix.Subresource[*corev1.PodExecOptions]{
-			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
-			Check: func(_ context.Context, _ *eirinix.Call, _, o *corev1.PodExecOptions) error {
-				return eirinix.Deny("no %s in here", strings.Join(o.Command, " "))
-			},
-		})
-		_, err := createPod(ctx, namespace, NewPod("pod", nil))
-		Expect(err).NotTo(HaveOccurred())
-		err = clients().CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("pod").SubResource("exec").
-			Param("command", "sh").Param("stdin", "true").Do(ctx).Error()
-		Expect(err).To(MatchError(ContainSubstring("no sh in here")))
-	}, SpecTimeout(2*patience))
-
-	It("decides on evictions and scales", func(ctx SpecContext) {
-		var evictions atomic.Int32
+	It("decides on exec into pods, and on evictions and scales with the old object and the new one", Label("S3"), func(ctx SpecContext) {
 		serveSteps(ctx, namespace,
+			eirinix.Subresource[*corev1.PodExecOptions]{
+				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
+				Check: func(_ context.Context, _ *eirinix.Call, _, o *corev1.PodExecOptions) error {
+					return eirinix.Deny("no %s in here", strings.Join(o.Command, " "))
+				},
+			},
 			eirinix.Subresource[*policyv1.Eviction]{
 				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "eviction",
 				Check: func(_ context.Context, _ *eirinix.Call, _, e *policyv1.Eviction) error {
-					evictions.Add(1)
 					return eirinix.Deny("%s stays", e.Name)
 				},
 			},
@@ -314,16 +189,72 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 					return eirinix.Deny("from %d to %d is too much", old.Spec.Replicas, now.Spec.Replicas)
 				},
 			})
-		_, err := createPod(ctx, namespace, NewPod("pod", nil))
-		Expect(err).NotTo(HaveOccurred())
+		Must(createPod(ctx, namespace, NewPod("pod", nil)))
+		err := clients().CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("pod").SubResource("exec").
+			Param("command", "sh").Param("stdin", "true").Do(ctx).Error()
+		Expect(err).To(MatchError(ContainSubstring("no sh in here")))
 		err = clients().PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: namespace}})
 		Expect(err).To(MatchError(ContainSubstring("pod stays")))
-		Expect(evictions.Load()).To(BeEquivalentTo(1))
-		_, err = clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Must(clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{}))
 		_, err = clients().AppsV1().Deployments(namespace).UpdateScale(ctx, "web", &autoscalingv1.Scale{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 100},
 		}, metav1.UpdateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("from 1 to 100 is too much")))
+	}, SpecTimeout(2*patience))
+})
+
+// recorded returns the files in a folder of recorded calls.
+func recorded(folder string) []string {
+	GinkgoHelper()
+	return Must(filepath.Glob(filepath.Join(folder, "*.json")))
+}
+
+var _ = Describe("A Manager that runs", Label("api-server"), func() {
+	It("records the calls of an API server until it is stopped, and can be replayed", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		options := urlOptions(namespace)
+		logger, logs := Observed()
+		options.Logger = logger
+		setGate(ctx, namespace, "open")
+		steps := []any{addEnv{}, looksAt(namespace, eirinix.Read{Required: true})}
+		m := managerWith(options, steps...)
+		ended := startManager(ctx, m)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		dir, rest := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "rest")
+
+		Eventually(func() (*corev1.Pod, error) { return createPod(ctx, namespace, NewPod("before", nil)) }).WithTimeout(patience).Should(beMutated())
+		stop := Must(recording.Start(m, recording.Options{Dir: dir}))
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
+		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred()) // whose call is no traffic
+		Expect(stop(ctx)).To(Succeed())
+		Expect(createPod(ctx, namespace, NewPod("between", nil))).To(beMutated())
+		Expect(recorded(dir)).To(And(HaveLen(2), HaveEach(ContainSubstring("-first-"))), "one call of each step")
+		Expect(Must(os.Stat(recorded(dir)[0])).Mode().Perm()).To(Equal(os.FileMode(0o600)))
+
+		Must(recording.Start(m, recording.Options{Dir: rest}))
+		Expect(createPod(ctx, namespace, NewPod("last", nil))).To(beMutated())
+		m.Stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+		Expect(recorded(rest)).To(And(HaveLen(2), HaveEach(ContainSubstring("-last-"))), "the end of Run loses nothing")
+		Expect(logs.FilterMessage("recording ended").All()).To(HaveLen(2), "and leaves no goroutine behind")
+
+		By("replaying them without the cluster, with what the step has read")
+		h := eirinixtest.NewHarness(GinkgoTB(), steps...)
+		for _, folder := range []string{dir, rest} {
+			h.CheckReplay(folder)
+			calls := h.Replay(folder)
+			Expect(calls).To(And(HaveLen(2), HaveEach(eirinixtest.BeAllowed())))
+			Expect(calls[0].Patch).NotTo(BeEmpty())
+			Expect(calls[0].Was.Patch).To(Equal(calls[0].Patch))
+		}
+	}, SpecTimeout(2*patience))
+
+	It("is not previewed: its clients would reach the cluster", func(ctx SpecContext) {
+		m := addEnvManager(urlOptions(newNamespace(ctx)))
+		runManager(ctx, m)
+		err := preview.Command(ctx, m, []string{"-"}, func(o *preview.Options) {
+			o.Stdin, o.Stdout = strings.NewReader("{apiVersion: v1, kind: Pod, metadata: {name: a}}"), GinkgoWriter
+		})
+		Expect(err).To(MatchError("preview: the Manager is already running; use a Manager that has not been started"))
 	}, SpecTimeout(2*patience))
 })
