@@ -1,5 +1,7 @@
 package admit_test
 
+// This file specifies how a conversion is asked and answered over HTTP.
+
 import (
 	"context"
 	"errors"
@@ -47,37 +49,31 @@ var _ = Describe("A conversion", func() {
 		got := h.post(path, "x")
 		Expect(got.Status).To(Equal(status))
 		Expect(got.Body).To(And(HavePrefix("conversion of shops.example.com: "), ContainSubstring(reason)))
+		Expect(got.Header.Get("Retry-After") != "").To(Equal(status == http.StatusServiceUnavailable))
 		Expect(h.logs.with("refused a conversion")).To(HaveLen(1))
 	},
 		Entry("for no review", func() ([]byte, error) {
 			return nil, &convert.Refusal{Status: http.StatusBadRequest, Reason: "no review"}
 		}, http.StatusBadRequest, "no review"),
+		Entry("for one that another replica can do, which is sent there", func() ([]byte, error) {
+			return nil, &convert.Refusal{Status: http.StatusServiceUnavailable, Reason: "v2 is converted elsewhere"}
+		}, http.StatusServiceUnavailable, "v2 is converted elsewhere"),
 		Entry("for an error", func() ([]byte, error) { return nil, errors.New("no shop") }, http.StatusInternalServerError, "no shop"),
 		Entry("for a panic", func() ([]byte, error) { panic("provoked") }, http.StatusInternalServerError, "provoked"),
 		Entry("for an ended goroutine", func() ([]byte, error) { runtime.Goexit(); return nil, nil }, http.StatusInternalServerError, "without an answer"),
 	)
 
-	It("that another replica can do is sent there", func() {
-		answers(func(context.Context, []byte) ([]byte, error) {
-			return nil, &convert.Refusal{Status: http.StatusServiceUnavailable, Reason: "v2 is converted elsewhere"}
-		})
-		got := h.post(path, "x")
-		Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-		Expect(got.Header).To(HaveKey("Retry-After"))
-		Expect(got.Body).To(ContainSubstring("v2 is converted elsewhere"))
-	})
-
 	It("has the deadline of the URL, else the API server's 30 s", func() {
-		var left []time.Duration
-		answers(func(ctx context.Context, _ []byte) ([]byte, error) {
-			end, _ := ctx.Deadline()
-			left = append(left, time.Until(end))
-			return nil, nil
-		})
-		h.post(path, "x")
-		h.post(path+"?timeout=5s", "x")
-		Expect(left[0]).To(And(BeNumerically(">", 10*time.Second), BeNumerically("<=", 30*time.Second)))
-		Expect(left[1]).To(BeNumerically("<=", 5*time.Second))
+		for query, timeout := range map[string]time.Duration{"": 29500 * time.Millisecond, "?timeout=5s": 4750 * time.Millisecond} {
+			var end time.Time
+			answers(func(ctx context.Context, _ []byte) ([]byte, error) {
+				end, _ = ctx.Deadline()
+				return nil, nil
+			})
+			before := time.Now()
+			h.post(path+query, "x")
+			Expect(end).To(And(BeTemporally(">=", before.Add(timeout)), BeTemporally("<=", time.Now().Add(timeout))))
+		}
 	})
 
 	It("is left behind at the deadline, with its review", func() {
@@ -101,13 +97,10 @@ var _ = Describe("A conversion", func() {
 	})
 
 	DescribeTable("is not begun for", func(method, contentType, body string, status int) {
-		req, err := http.NewRequestWithContext(context.Background(), method, h.URL+path, strings.NewReader(body))
-		Expect(err).NotTo(HaveOccurred())
+		req := posted(h.URL+path, body)
+		req.Method = method
 		req.Header.Set("Content-Type", contentType)
-		resp, err := h.Client().Do(req)
-		Expect(err).NotTo(HaveOccurred())
-		defer func() { _ = resp.Body.Close() }()
-		Expect(resp.StatusCode).To(Equal(status))
+		Expect(h.do(req).Status).To(Equal(status))
 		Expect(reviews).NotTo(Receive())
 	},
 		Entry("a GET", http.MethodGet, "application/json", "", http.StatusMethodNotAllowed),

@@ -70,11 +70,7 @@ var _ = Describe("Steps of a chain", func() {
 		Expect(patched(r)).To(And(HaveKeyWithValue("replicas", int64(3)), HaveKeyWithValue("names", []any{"a", "b"})))
 	},
 		Entry("nothing", false, oddly("a")),
-		Entry("a step under Ignore", false, oddly("a"), ignoring(labelTree("b"))),
 		Entry("a step under Ignore on a Go type", false, oddly("a"), ignoring(label("b", nil))),
-		Entry("a step under Ignore that fails", false, oddly("a"), ignoring(onTree("b", func(map[string]any) error { return errStep }))),
-		Entry("a step under Fail", false, oddly("a"), labelTree("b")),
-		Entry("a step under Ignore, both of them", false, ignoring(oddly("a")), ignoring(labelTree("b"))),
 		Entry("a step that makes its own patch", false, oddly("a"), labelRaw("b")),
 		Entry("another round", true, oddly("a"), ignoring(labelTree("b"))),
 	)
@@ -114,8 +110,6 @@ var _ = Describe("Steps of a chain", func() {
 		},
 			Entry("in the middle", false, label("a", nil), ignoring(bad), label("c", nil)),
 			Entry("at the end", false, label("a", nil), label("c", nil), ignoring(bad)),
-			Entry("at the beginning", false, ignoring(bad), labelTree("a"), labelTree("c")),
-			Entry("between others under Ignore", false, ignoring(labelTree("a")), ignoring(bad), ignoring(labelTree("c"))),
 			Entry("before a step that makes its own patch", false, label("a", nil), ignoring(bad), labelRaw("c")),
 			Entry("with a type that panics", false, label("a", nil), ignoring(panicking), label("c", nil)),
 			Entry("with a type that panics when it is read", false, label("a", nil), ignoring(mutation("bad", newUnreadable, func(context.Context, *chain.Call, *unreadable) error { return nil })), label("c", nil)),
@@ -129,9 +123,7 @@ var _ = Describe("Steps of a chain", func() {
 		},
 			Entry("last", false, ignoring(label("a", nil)), bad),
 			Entry("before one on another type", false, bad, label("c", nil)),
-			Entry("before one under Ignore", false, bad, ignoring(labelTree("c"))),
 			Entry("before one that makes its own patch", false, bad, labelRaw("c")),
-			Entry("before one under Ignore that makes its own patch", false, bad, ignoring(labelRaw("c"))),
 			Entry("among others on its type, where steps run again", true, labelTree("a"), bad, labelTree("c")),
 			Entry("with a type that panics", false, label("a", nil), panicking, label("c", nil)),
 		)

@@ -1,6 +1,6 @@
 package admit_test
 
-// Specs of objects that do not decode into the type of a step.
+// This file specifies what becomes of objects that do not decode into the type of a step.
 
 import (
 	"context"
@@ -49,11 +49,8 @@ func classic(name string) chain.Step {
 }
 
 var _ = Describe("An object that does not decode", func() {
-	reads := func(name string) chain.Step {
-		return check(name, newPod, func(_, _ runtime.Object) error { return nil })
-	}
 	kinds := map[string]func(string) chain.Step{
-		"Validation": reads, "Mutation": func(name string) chain.Step { return onPod(name, func(*corev1.Pod) error { return nil }) }, "Extension": classic,
+		"Validation": accepting, "Mutation": func(name string) chain.Step { return onPod(name, func(*corev1.Pod) error { return nil }) }, "Extension": classic,
 	}
 	only := func(s chain.Step) chain.Config {
 		return chain.Config{Validating: !s.Mutates && s.Handle == nil, Steps: []chain.Step{s}}
@@ -68,64 +65,45 @@ var _ = Describe("An object that does not decode", func() {
 		Describe("for a "+kind, func() {
 			It("is denied, with its path and the decoder's words, and counts as a denial", func() {
 				r, h := serve(only(step("typed")), carrying(typo))
-				resp := r.review("v1")
-				Expect(resp.Allowed).To(BeFalse())
-				Expect(resp.Result.Code).To(BeEquivalentTo(http.StatusBadRequest))
-				Expect(resp.Result.Reason).To(Equal(metav1.StatusReasonBadRequest))
-				Expect(resp.Result.Message).To(HavePrefix(misfit))
-				Expect(h.count("eirinix_admission_decisions_total", "typed", "denied")).To(Equal(1.0))
-				Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(BeZero())
+				Expect(r.review("v1")).To(And(HaveField("Allowed", false), HaveField("Result", HaveValue(And(
+					HaveField("Code", BeEquivalentTo(http.StatusBadRequest)), HaveField("Reason", metav1.StatusReasonBadRequest), HaveField("Message", HavePrefix(misfit)))))))
+				Expect(decided(h, "typed", "denied")()).To(Equal(1.0))
+				Expect(decided(h, "typed", "failed")()).To(BeZero())
 				Expect(h.logs.with(`"error"`)).To(BeEmpty())
 				Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("reason", HavePrefix(misfit))))
 			})
 
-			It("under Ignore is a failure that is ignored", func() {
-				r, h := serve(only(ignoring(step("typed"))), carrying(typo))
-				Expect(r.Status).To(Equal(http.StatusInternalServerError))
-				Expect(r.Body).To(ContainSubstring(asFailed))
-				Expect(h.count("eirinix_admission_decisions_total", "typed", "ignored")).To(Equal(1.0))
-			})
-
-			DescribeTable("would be denied", func(mode chain.Mode, warnings, audit int) {
-				r, h := serve(only(in(mode, step("typed"))), carrying(typo))
-				resp := r.review("v1")
-				Expect(resp.Allowed).To(BeTrue())
-				Expect(resp.Warnings).To(HaveLen(warnings))
-				Expect(resp.AuditAnnotations).To(HaveLen(audit))
-				Expect(strings.Join(resp.Warnings, "") + resp.AuditAnnotations["would-deny"]).To(Or(BeEmpty(), ContainSubstring(misfit)))
-				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
-				Eventually(func() []map[string]any { return h.logs.with("would deny") }).Should(ConsistOf(HaveKeyWithValue("reason", HavePrefix(misfit))))
-			},
-				Entry("in Warn", chain.ModeWarn, 1, 0),
-				Entry("in Audit", chain.ModeAudit, 0, 1),
-				Entry("in Shadow", chain.ModeShadow, 0, 0),
-			)
-
-			DescribeTable("and is ignored in that mode, too", func(mode chain.Mode, decision string) {
-				_, h := serve(only(ignoring(in(mode, step("typed")))), carrying(typo))
+			DescribeTable("in another mode, or under Ignore, counts as", func(mode chain.Mode, ignore, lenient bool, decision string, warnings, audit int) {
+				s := in(mode, step("typed"))
+				s.Ignore, s.Lenient = ignore, lenient
+				r, h := serve(only(s), carrying(typo))
 				Eventually(decided(h, "typed", decision)).Should(Equal(1.0))
+				switch decision {
+				case "would_deny":
+					resp := r.review("v1")
+					Expect(resp).To(And(HaveField("Allowed", true), HaveField("Warnings", HaveLen(warnings)), HaveField("AuditAnnotations", HaveLen(audit))))
+					Expect(strings.Join(resp.Warnings, "") + resp.AuditAnnotations["would-deny"]).To(Or(BeEmpty(), ContainSubstring(misfit)))
+					Eventually(h.logs.with).WithArguments("would deny").Should(ConsistOf(HaveKeyWithValue("reason", HavePrefix(misfit))))
+				case "ignored":
+					Expect(r.Status).To(Equal(http.StatusInternalServerError))
+					Expect(r.Body).To(ContainSubstring(asFailed))
+				}
 			},
-				Entry("Warn", chain.ModeWarn, "ignored"),
-				Entry("Audit", chain.ModeAudit, "ignored"),
-				Entry("Shadow", chain.ModeShadow, "would_fail"),
+				Entry("a failure that is ignored", chain.ModeDeny, true, true, "ignored", 0, 0),
+				Entry("a denial in Warn", chain.ModeWarn, false, false, "would_deny", 1, 0),
+				Entry("a denial in Audit", chain.ModeAudit, false, false, "would_deny", 0, 1),
+				Entry("a denial in Shadow", chain.ModeShadow, false, false, "would_deny", 0, 0),
+				Entry("a failure in Audit under Ignore", chain.ModeAudit, true, true, "ignored", 0, 0),
+				Entry("a failure in Shadow under Ignore", chain.ModeShadow, true, true, "would_fail", 0, 0),
+				Entry("a denial of a shadow whose author wrote Fail", chain.ModeShadow, true, false, "would_deny", 0, 0),
 			)
 
-			It("would be denied by a shadow whose author wrote Fail", func() {
-				s := ignoring(in(chain.ModeShadow, step("typed")))
-				s.Lenient = false
-				_, h := serve(only(s), carrying(typo))
-				Eventually(decided(h, "typed", "would_deny")).Should(Equal(1.0))
-			})
-
-			It("because an earlier step broke it, is a failure", func() {
+			It("because an earlier step broke it, is a failure, also of a shadow", func() {
 				r, h := serve(chain.Config{Steps: []chain.Step{breaks, step("typed")}})
 				Expect(r.Status).To(Equal(http.StatusInternalServerError))
 				Expect(r.Body).To(And(HavePrefix(`step "typed" failed: `), ContainSubstring(asFailed)))
-				Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(Equal(1.0))
-			})
-
-			It("because an earlier step broke it, is the failure of a shadow", func() {
-				r, h := serve(chain.Config{Steps: []chain.Step{breaks, shadow(step("typed"))}})
+				Expect(decided(h, "typed", "failed")()).To(Equal(1.0))
+				r, h = serve(chain.Config{Steps: []chain.Step{breaks, shadow(step("typed"))}})
 				Expect(r.review("v1").Allowed).To(BeTrue())
 				Eventually(decided(h, "typed", "would_fail")).Should(Equal(1.0))
 			})
@@ -146,35 +124,35 @@ var _ = Describe("An object that does not decode", func() {
 				for _, last := range []string{`{}`, `5`} {
 					r, h := serve(only(step("typed")), carrying(`{"spec":{"containers":[`+items+last+`]}}`))
 					Expect(r.Status).To(Equal(http.StatusRequestEntityTooLarge), r.Body)
-					Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(Equal(1.0))
+					Expect(decided(h, "typed", "failed")()).To(Equal(1.0))
 				}
 			})
 		})
 	}
 
 	DescribeTable("and is old, is a failure", func(change func(*admissionv1.AdmissionRequest)) {
-		r, h := serve(only(reads("typed")), carrying(typo), change)
+		r, h := serve(only(accepting("typed")), carrying(typo), change)
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 		Expect(r.Body).To(ContainSubstring(asFailed))
-		Expect(h.count("eirinix_admission_decisions_total", "typed", "failed")).To(Equal(1.0))
+		Expect(decided(h, "typed", "failed")()).To(Equal(1.0))
 	},
 		Entry("in a deletion", deletion),
 		Entry("in an update", func(r *admissionv1.AdmissionRequest) { replacing(typo)(r); r.Object.Raw = []byte(pod) }),
 	)
 
 	It("is denied in an update, too", func() {
-		r, _ := serve(only(reads("typed")), carrying(typo), replacing(pod))
+		r, _ := serve(only(accepting("typed")), carrying(typo), replacing(pod))
 		Expect(r.review("v1").Result.Message).To(HavePrefix(misfit))
 	})
 
 	It("is denied for each step that reads it, and for steps under Ignore goes on", func() {
-		r, h := serve(chain.Config{Validating: true, Steps: []chain.Step{reads("a"), ignoring(reads("b")), reads("c")}}, carrying(typo))
+		r, h := serve(chain.Config{Validating: true, Steps: []chain.Step{accepting("a"), ignoring(accepting("b")), accepting("c")}}, carrying(typo))
 		Expect(r.review("v1").Result.Message).To(And(HavePrefix("a: "+misfit), ContainSubstring("; c: "+misfit), Not(ContainSubstring("b: "))))
-		Expect(h.count("eirinix_admission_decisions_total", "b", "ignored")).To(Equal(1.0))
+		Expect(decided(h, "b", "ignored")()).To(Equal(1.0))
 	})
 
 	It("is denied in few words, however long its value is", func() {
-		r, _ := serve(only(reads("typed")), carrying(`{"metadata":{"generation":1`+strings.Repeat("0", 5000)+`}}`))
+		r, _ := serve(only(accepting("typed")), carrying(`{"metadata":{"generation":1`+strings.Repeat("0", 5000)+`}}`))
 		Expect(r.review("v1").Result.Message).To(And(HavePrefix("metadata.generation cannot be read: "), HaveLen(253+len("..."))))
 	})
 

@@ -1,5 +1,7 @@
 package admit_test
 
+// This file specifies which paths lead to steps, and when connections are closed.
+
 import (
 	"context"
 	"io"
@@ -15,16 +17,12 @@ import (
 )
 
 var _ = Describe("Paths", func() {
-	It("are those of the steps", func() {
+	It("are those of the steps, and lead to the one that was given last", func() {
 		Expect(admit.MutatePrefix + "volumes").To(Equal(volumes))
 		h := newHook(allow)
 		h.Handle("other", returning(admission.Denied("other")))
 		Expect(h.ask().review("v1").Allowed).To(BeTrue())
 		Expect(h.post("/mutate/other", body("v1", request())).review("v1").Result.Message).To(Equal("other"))
-	})
-
-	It("lead to the step that was given last", func() {
-		h := newHook(allow)
 		h.Handle("volumes", returning(admission.Denied("replaced")))
 		Expect(h.ask().review("v1").Result.Message).To(Equal("replaced"))
 	})
@@ -40,11 +38,7 @@ var _ = Describe("Paths", func() {
 			Expect(h.logs.with("unknown path, answered 503")).To(HaveLen(1))
 		},
 		Entry("another name", "/mutate/removed"),
-		Entry("none", "/mutate/"),
-		Entry("a longer one", "/mutate/volumes/more"),
 		Entry("one with a slash at the end", "/mutate/volumes/"),
-		Entry("an unclean one", "/mutate//volumes"),
-		Entry("one in capitals", "/mutate/Volumes"),
 	)
 
 	DescribeTable("elsewhere are not found:",
@@ -56,9 +50,7 @@ var _ = Describe("Paths", func() {
 		},
 		Entry("the root", "/"),
 		Entry("the prefix alone", "/mutate"),
-		Entry("any", "/volumes"),
 		Entry("an unclean one", "//mutate/volumes"),
-		Entry("one that leads to a step on detours", "/x/../mutate/volumes"),
 	)
 
 	It("are not repeated at length", func() {
@@ -88,7 +80,6 @@ var _ = Describe("Paths", func() {
 				Expect(got.Status).To(Equal(http.StatusOK), got.Body)
 				Expect(got.Body).To(Equal(expected))
 			},
-			Entry("a path", "/convert", "/convert "),
 			Entry("a path below one", "/below/x", "/below/ "),
 			Entry("one with a wildcard", "/kinds/pods", "/kinds/{kind} pods"),
 		)
@@ -103,10 +94,6 @@ var _ = Describe("Paths", func() {
 		It("take no path away from steps", func() {
 			Expect(h.ask().review("v1").Allowed).To(BeTrue())
 			Expect(h.post("/mutate/theirs", "").Status).To(Equal(http.StatusServiceUnavailable))
-		})
-
-		It("that are not there are not found", func() {
-			Expect(h.post("/nowhere", "").Status).To(Equal(http.StatusNotFound))
 		})
 	})
 })

@@ -1,18 +1,20 @@
 package admit_test
 
+// This file specifies what a handler counts, and its bounds on calls and objects.
+
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionv1 "k8s.io/api/admission/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,15 +36,16 @@ var _ = Describe("A handler with metrics", func() {
 		Expect(h.post("/mutate/denier", body("v1", request())).Status).To(Equal(http.StatusOK))
 		Expect(h.post(volumes, "{}").Status).To(Equal(http.StatusBadRequest))
 
-		Expect(h.count("eirinix_admission_decisions_total", "a", "CREATE", "patched")).To(BeEquivalentTo(1))
-		Expect(h.count("eirinix_admission_decisions_total", "broken", "ignored")).To(BeEquivalentTo(1))
-		Expect(h.count("eirinix_admission_decisions_total", "denier", "denied")).To(BeEquivalentTo(1))
-		Expect(h.count("eirinix_admission_panics_total", "broken")).To(BeEquivalentTo(1))
+		for metric, values := range map[string][]string{
+			"eirinix_admission_decisions_total": {"a", "CREATE", "patched"}, "eirinix_admission_panics_total": {"broken"},
+			"eirinix_admission_patch_operations_total": {"volumes"}, "eirinix_admission_refused_requests_total": {"400"},
+		} {
+			Expect(h.count(metric, values...)).To(BeEquivalentTo(1), metric)
+		}
+		Expect(decided(h, "broken", "ignored")() + decided(h, "denier", "denied")()).To(BeEquivalentTo(2))
 		Expect(h.count("eirinix_admission_duration_seconds")).To(BeEquivalentTo(2))
-		Expect(h.count("eirinix_admission_patch_operations_total", "volumes")).To(BeEquivalentTo(1))
 		Expect(h.count("eirinix_admission_patch_bytes_total")).To(BeNumerically(">", 50))
 		Expect(h.count("eirinix_admission_request_bytes")).To(BeEquivalentTo(2))
-		Expect(h.count("eirinix_admission_refused_requests_total", "400")).To(BeEquivalentTo(1))
 		Expect(h.count("eirinix_admission_in_flight_requests")).To(BeZero())
 	})
 })
@@ -55,37 +58,28 @@ var _ = Describe("A handler that is flooded", func() {
 			<-release
 			return admission.Allowed("")
 		})
-		ask := func() *httptest.ResponseRecorder {
-			w := httptest.NewRecorder()
-			r := httptest.NewRequest(http.MethodPost, volumes+"?timeout=30s", strings.NewReader(body("v1", request())))
-			r.Header.Set("Content-Type", "application/json")
-			h.Handler.ServeHTTP(w, r)
-			return w
-		}
 		var mu sync.Mutex
-		answers := map[int]int{}
-		var calls sync.WaitGroup
-		var sentAway *httptest.ResponseRecorder
-		for range places + 20 {
-			calls.Go(func() {
-				w := ask()
-				mu.Lock()
-				defer mu.Unlock()
-				answers[w.Code]++
-				if w.Code == http.StatusServiceUnavailable {
-					sentAway = w
-				}
-			})
-		}
-		Eventually(func() int {
+		answers := map[int][]http.Header{}
+		sentAway := func() []http.Header {
 			mu.Lock()
 			defer mu.Unlock()
-			return answers[http.StatusServiceUnavailable]
-		}, "20s").Should(Equal(20))
+			return slices.Clone(answers[http.StatusServiceUnavailable])
+		}
+		var calls sync.WaitGroup
+		for range places + 20 {
+			calls.Go(func() {
+				w := httptest.NewRecorder()
+				h.Handler.ServeHTTP(w, posted(volumes+"?timeout=30s", body("v1", request())))
+				mu.Lock()
+				defer mu.Unlock()
+				answers[w.Code] = append(answers[w.Code], w.Header())
+			})
+		}
+		Eventually(sentAway).Should(HaveLen(20))
 		close(release)
 		calls.Wait()
-		Expect(answers).To(Equal(map[int]int{http.StatusOK: places, http.StatusServiceUnavailable: 20}))
-		Expect(sentAway.Header().Get("Retry-After")).To(Equal("1"))
+		Expect(answers).To(HaveKeyWithValue(http.StatusOK, HaveLen(places)))
+		Expect(sentAway()).To(And(HaveLen(20), HaveEach(HaveKeyWithValue("Retry-After", []string{"1"}))))
 	})
 })
 
@@ -94,9 +88,7 @@ var _ = Describe("An object that would take too much memory", func() {
 		h := newHook(allow)
 		h.Handler.MaxBytes = 4 << 20
 		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil)}})
-		hostile := func(req *admissionv1.AdmissionRequest) {
-			req.Object.Raw = []byte(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
-		}
+		hostile := carrying(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
 		for range 3 {
 			got := h.ask(hostile)
 			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge))
@@ -132,8 +124,7 @@ var _ = Describe("A large object that an API server accepts", func() {
 		for range calls {
 			go func() {
 				defer GinkgoRecover()
-				large := func(req *admissionv1.AdmissionRequest) { req.Object.Raw = []byte(raw) }
-				answers <- h.post(volumes+"?timeout=30s", body("v1", request(large)))
+				answers <- h.ask(carrying(raw))
 			}()
 		}
 		for range calls {

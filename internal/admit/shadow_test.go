@@ -1,11 +1,9 @@
 package admit_test
 
-// Specs of what shadows, and runs that were left behind, share with the calls: nothing that delays a call.
+// This file specifies shadows, and what they and runs that were left behind share with the calls: nothing that delays a call.
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
@@ -53,94 +50,79 @@ func newHanging() *hanging {
 	h.MaxBytes = 32 << 20
 	h.release = sync.OnceFunc(func() { close(h.hung) })
 	DeferCleanup(h.release)
-	h.Handler.Serve(beside, chain.Config{Validating: true, Steps: []chain.Step{check("beside", newPod, func(_, _ kruntime.Object) error { return nil })}})
+	h.Handler.Serve(beside, chain.Config{Validating: true, Steps: []chain.Step{accepting("beside")}})
 	return h
 }
 
-func (h *hanging) hang() error {
-	h.begun.Add(1)
-	<-h.hung
-	return nil
-}
-
-// step is a step that hangs. Its runs are left behind after 20 ms.
-func (h *hanging) step(mode chain.Mode, ignore, mutates bool) chain.Step {
-	s := check("hangs", newPod, func(_, _ kruntime.Object) error { return h.hang() })
-	if mutates {
-		s = onPod("hangs", func(*corev1.Pod) error { return h.hang() })
+// step is a step that hangs. Its runs are left behind after the timeout.
+func (h *hanging) step(mode chain.Mode, ignore, mutates bool, timeout time.Duration) chain.Step {
+	hang := func() error {
+		h.begun.Add(1)
+		<-h.hung
+		return nil
 	}
-	s.Mode, s.Ignore, s.Timeout = mode, ignore, 20*time.Millisecond
+	s := check("hangs", newPod, func(_, _ kruntime.Object) error { return hang() })
+	if mutates {
+		s = onPod("hangs", func(*corev1.Pod) error { return hang() })
+	}
+	s.Mode, s.Ignore, s.Timeout = mode, ignore, timeout
 	return s
 }
 
 func (h *hanging) left() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
 
-func decided(h *hook, step, decision string) func() float64 {
-	return func() float64 { return h.count("eirinix_admission_decisions_total", step, decision) }
-}
-
-func shadow(s chain.Step) chain.Step { return in(chain.ModeShadow, s) }
-
-func refusing(name string) chain.Step {
-	return check(name, newPod, func(_, _ kruntime.Object) error {
-		return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
-	})
-}
-
 var _ = Describe("A run that hangs", func() {
-	modes := map[string]chain.Mode{"Deny": chain.ModeDeny, "Warn": chain.ModeWarn, "Audit": chain.ModeAudit, "Shadow": chain.ModeShadow}
-	for name, mode := range modes {
-		for _, ignore := range []bool{false, true} {
-			for _, mutates := range []bool{false, true} {
-				It(fmt.Sprintf("on the largest objects delays no other call, and in the end its step fails at once: %s, Ignore %t, Mutation %t", name, ignore, mutates), func() {
-					h := newHanging()
-					path := volumes
-					h.Handler.Serve(path, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates)}})
-					full := func() bool {
-						return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0
-					}
-					for asked := 0; !full(); {
-						Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
-						for _, size := range []int{oneMB, largestLegal} {
-							h.post(path+"?timeout=10s", body("v1", request(sized(size))))
-							if asked++; mode == chain.ModeShadow {
-								Eventually(decided(h.hook, "hangs", "would_fail")).WithTimeout(10 * time.Second).Should(BeEquivalentTo(asked))
-							}
-							Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
-						}
-					}
-					Expect(h.left()).To(And(BeNumerically(">", 1), BeNumerically("==", h.begun.Load())))
-					begun := h.begun.Load()
-					h.release()
-					Eventually(h.left).Should(BeZero())
-					Eventually(func() int { // again and again, because a run has 20 ms
-						return h.post(path+"?timeout=10s", body("v1", request(sized(largestLegal)))).Status
-					}).WithTimeout(time.Minute).Should(Equal(http.StatusOK), "its memory is free again")
-					Eventually(h.begun.Load).WithTimeout(10 * time.Second).Should(BeNumerically(">", begun))
-				})
+	DescribeTable("on the largest objects delays no other call, and in the end its step fails at once:", func(mode chain.Mode, ignore, mutates bool) {
+		h := newHanging()
+		h.Handler.Serve(volumes, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates, 20*time.Millisecond)}})
+		full := func() bool { return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0 }
+		for asked := 0; !full(); {
+			Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
+			for _, size := range []int{oneMB, largestLegal} {
+				h.ask(sized(size))
+				if asked++; mode == chain.ModeShadow {
+					Eventually(decided(h.hook, "hangs", "would_fail")).Should(BeEquivalentTo(asked))
+				}
+				Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
 			}
 		}
-	}
-
-	DescribeTable("delays no other call while it is waited for", func(mode chain.Mode) {
-		h := newHanging()
-		s := h.step(mode, true, true)
-		s.Timeout = time.Minute
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{s}})
-		done := make(chan struct{})
-		go func() {
-			defer GinkgoRecover()
-			defer close(done)
-			h.post(volumes+"?timeout=30s", body("v1", request(sized(112_000))))
-		}()
-		Eventually(h.begun.Load).Should(BeEquivalentTo(1))
-		Expect(h.post(beside+"?timeout=2s", body("v1", request(sized(largestLegal)))).Status).To(Equal(http.StatusOK))
+		Expect(h.left()).To(And(BeNumerically(">", 1), BeNumerically("==", h.begun.Load())))
+		begun := h.begun.Load()
 		h.release()
-		Eventually(done).Should(BeClosed())
+		Eventually(h.left).Should(BeZero())
+		Eventually(func() int { return h.ask(sized(largestLegal)).Status }).WithTimeout(time.Minute).Should(Equal(http.StatusOK), "its memory is free again")
+		Eventually(h.begun.Load).Should(BeNumerically(">", begun))
 	},
-		Entry("Deny", chain.ModeDeny),
-		Entry("Audit", chain.ModeAudit),
-		Entry("Shadow", chain.ModeShadow),
+		Entry("a Validation", chain.ModeDeny, false, false),
+		Entry("a Mutation under Ignore", chain.ModeDeny, true, true),
+		Entry("in Warn", chain.ModeWarn, false, true),
+		Entry("in Shadow", chain.ModeShadow, true, true),
+	)
+})
+
+var _ = Describe("A step in Shadow", func() {
+	It("runs only for a bounded number of requests that wait", func() {
+		const waiting, more = 200, 7
+		h := newHanging()
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeShadow, true, true, time.Hour)}})
+		h.ask()
+		Eventually(h.begun.Load).Should(BeEquivalentTo(1))
+		for range waiting + more {
+			Expect(h.ask().Status).To(Equal(200))
+		}
+		Eventually(decided(h.hook, "hangs", "dropped")).Should(BeEquivalentTo(more))
+		h.release()
+		Eventually(decided(h.hook, "hangs", "allowed")).Should(BeEquivalentTo(1 + waiting))
+	})
+
+	DescribeTable("stops nothing when it fails", func(fail func() error) {
+		r, h := serve(chain.Config{Steps: []chain.Step{shadow(onPod("broken", func(*corev1.Pod) error { return fail() }))}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Eventually(decided(h, "broken", "would_fail")).Should(Equal(1.0))
+		Eventually(h.logs.with).WithArguments("step failed").Should(HaveLen(1), "it is logged after it was counted")
+	},
+		Entry("with an error", func() error { return errStep }),
+		Entry("with a panic", func() error { panic("broken") }),
 	)
 })
 
@@ -148,9 +130,9 @@ var _ = Describe("Shadows", func() {
 	It("cost the others none of 2,000 counts if one of them hangs", func() {
 		const requests, waiting = 2000, 200
 		h := newHanging()
-		s := h.step(chain.ModeShadow, true, false)
-		s.Timeout = time.Hour
-		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{s, shadow(refusing("quick")), shadow(refusing("other"))}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{
+			h.step(chain.ModeShadow, true, false, time.Hour), shadow(refusing("quick")), shadow(refusing("other")),
+		}})
 		for n := 1; n <= requests; n++ {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 			if n%(waiting/2) == 0 { // as much as their queues hold
@@ -164,28 +146,29 @@ var _ = Describe("Shadows", func() {
 
 	It("leave room for the large objects of others, however many of one's wait", func() {
 		h := newHanging()
-		s := h.step(chain.ModeShadow, true, false)
-		s.Timeout = time.Hour
-		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{s, shadow(refusing("quick"))}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{h.step(chain.ModeShadow, true, false, time.Hour), shadow(refusing("quick"))}})
 		for n := range 20 {
 			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
 			Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(n + 1))
 		}
-		Expect(decided(h.hook, "hangs", "dropped")()).To(BeNumerically(">", 4), "they are bounded in bytes, too")
+		dropped := decided(h.hook, "hangs", "dropped")
+		Expect(dropped()).To(BeNumerically(">", 4), "they are bounded in bytes, too")
 		h.release()
-		Eventually(func() float64 {
-			return decided(h.hook, "hangs", "dropped")() + decided(h.hook, "hangs", "allowed")()
-		}).WithTimeout(10 * time.Second).Should(BeEquivalentTo(20))
-		for range 2 { // one after the other has room again
+		Eventually(func() float64 { return dropped() + decided(h.hook, "hangs", "allowed")() }).Should(BeEquivalentTo(20))
+		for n := range 2 { // one after the other has room again
 			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
+			Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(21 + n))
 		}
-		Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(22))
 	})
 
-	It("read nothing and write nothing before the answer", func() {
+	It("read nothing and write nothing before the answer, and see the object as the call leaves it", func() {
 		var served atomic.Bool
-		answered := make(chan struct{})
-		look := shadow(onPod("look", func(*corev1.Pod) error { return nil }))
+		answered, seen := make(chan struct{}), make(chan string, 4)
+		look := shadow(onPod("look", func(p *corev1.Pod) error {
+			seen <- p.Annotations["ran"]
+			p.Annotations["ran"] = "changed for none"
+			return nil
+		}))
 		look.New = func() kruntime.Object {
 			if served.Load() {
 				<-answered // a decoder would wait for its own answer
@@ -194,45 +177,43 @@ var _ = Describe("Shadows", func() {
 		}
 		var copies atomic.Int64
 		change := func(name string) chain.Step {
-			s := mutation(name, func() kruntime.Object { return &copied{copies: &copies} }, func(_ context.Context, _ *chain.Call, p *copied) error {
+			return mutation(name, func() kruntime.Object { return &copied{copies: &copies} }, func(_ context.Context, _ *chain.Call, p *copied) error {
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
 				return nil
 			})
-			return s
 		}
 		h := newHook(allow)
 		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{look, change("a"), look, change("b"), look, change("c"), look}})
 		served.Store(true)
-		Expect(ran(h.post(volumes+"?timeout=2s", body("v1", request())))).To(Equal("a b c"))
+		r := h.ask()
+		Expect(ran(r)).To(Equal("a b c"))
+		Expect(r.review("v1")).To(And(HaveField("Warnings", BeEmpty()), HaveField("AuditAnnotations", BeEmpty())))
 		Expect(copies.Load()).To(BeEquivalentTo(1), "one patch is made, as without the shadows between them")
 		close(answered)
-		Eventually(decided(h, "look", "allowed")).Should(BeEquivalentTo(4))
+		Eventually(decided(h, "look", "would_patch")).Should(BeEquivalentTo(4))
+		for range 4 {
+			Expect(seen).To(Receive(Equal("a b c ")))
+		}
+		Eventually(h.logs.with).WithArguments("would change").Should(ContainElement(And(
+			HaveKeyWithValue("mode", "Shadow"), HaveKeyWithValue("step", "look"), HaveKeyWithValue("reason", "/metadata/annotations/ran"))))
 	})
 
 	It("run once for a call whose steps run again", func() {
-		h := newHook(allow)
-		h.Handler.Serve(volumes, chain.Config{Reinvoke: true, Steps: []chain.Step{shadow(label("shadow", nil)), label("a", nil), labelTree("b"), shadow(label("last", nil))}})
-		Expect(h.ask().Status).To(Equal(http.StatusOK))
+		_, h := serve(chain.Config{Reinvoke: true, Steps: []chain.Step{shadow(label("shadow", nil)), label("a", nil), labelTree("b"), shadow(label("last", nil))}})
 		Eventually(decided(h, "last", "would_patch")).Should(Equal(1.0))
 		Eventually(decided(h, "shadow", "would_patch")).Should(Equal(1.0))
 	})
 
 	It("are asked about the objects that their selectors match when the call leaves them", func() {
-		matcher, err := chain.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, nil)
-		Expect(err).NotTo(HaveOccurred())
 		team := func(name, value string) chain.Step {
 			return onPod(name, func(p *corev1.Pod) error { p.Labels = map[string]string{"team": value}; return nil })
 		}
-		look := shadow(onPod("look", func(*corev1.Pod) error { return nil }))
-		look.Matcher = matcher
+		look := tagged(shadow(onPod("look", func(*corev1.Pod) error { return nil })), "team", "a")
 		for decision, value := range map[string]string{"allowed": "a", "skipped": "b"} {
-			h := newHook(allow)
-			h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{team("first", "a"), look, team("last", value)}})
-			Expect(h.ask().Status).To(Equal(http.StatusOK))
+			_, h := serve(chain.Config{Steps: []chain.Step{team("first", "a"), look, team("last", value)}})
 			Eventually(decided(h, "look", decision)).Should(Equal(1.0))
 		}
-		r, h := serve(chain.Config{Steps: []chain.Step{look}})
-		Expect(r.review("v1").Allowed).To(BeTrue())
+		_, h := serve(chain.Config{Steps: []chain.Step{look}})
 		Expect(decided(h, "look", "skipped")()).To(Equal(1.0))
 	})
 
@@ -240,9 +221,7 @@ var _ = Describe("Shadows", func() {
 		seen := make(chan string, 1)
 		look := shadow(onPod("look", func(p *corev1.Pod) error { seen <- p.Annotations["ran"]; return nil }))
 		h := newHanging()
-		hangs := h.step(chain.ModeDeny, false, true)
-		hangs.Timeout = 0
-		for _, last := range []chain.Step{refusing("last"), onPod("last", func(*corev1.Pod) error { return errStep }), hangs} {
+		for _, last := range []chain.Step{refusing("last"), onPod("last", func(*corev1.Pod) error { return errStep }), h.step(chain.ModeDeny, false, true, 0)} {
 			h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{look, label("a", nil), last}})
 			h.post(volumes+"?timeout=200ms", body("v1", request()))
 			Eventually(seen).Should(Receive(BeEmpty()))
@@ -251,12 +230,12 @@ var _ = Describe("Shadows", func() {
 
 	It("that are late have failed for no request", func() {
 		h := newHanging()
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeShadow, true, true)}})
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeShadow, true, true, 20*time.Millisecond)}})
 		const late = 20
 		for range late {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 		}
-		Eventually(decided(h.hook, "hangs", "would_fail")).WithTimeout(10 * time.Second).Should(BeEquivalentTo(late))
+		Eventually(decided(h.hook, "hangs", "would_fail")).Should(BeEquivalentTo(late))
 		Expect(h.left()).To(BeEquivalentTo(late))
 		Expect(decided(h.hook, "hangs", "failed")() + decided(h.hook, "hangs", "ignored")()).To(BeZero())
 	})
@@ -279,10 +258,9 @@ var _ = Describe("Shadows", func() {
 		Expect(decided(h, "waits", "would_fail")()).To(BeZero())
 		Expect(h.logs.with("step failed")).To(BeEmpty())
 		stacks := make([]byte, 4<<20)
-		Eventually(func() bool {
-			// workers of other specs may have to end, too
-			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "chain.(*Shadows).work")
-		}).WithTimeout(time.Minute).Should(BeFalse())
+		Eventually(func() string { // workers of other specs may have to end, too
+			return string(stacks[:runtime.Stack(stacks, true)])
+		}).WithTimeout(time.Minute).ShouldNot(ContainSubstring("chain.(*Shadows).work"))
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
 		Eventually(decided(h, "waits", "dropped")).Should(Equal(6.0))
 		h.Handler.Stop()
@@ -292,11 +270,13 @@ var _ = Describe("Shadows", func() {
 		var mode atomic.Int64
 		mode.Store(int64(chain.ModeShadow))
 		begun, release := make(chan struct{}, 3), make(chan struct{})
-		s := check("size", newPod, func(_, _ kruntime.Object) error {
+		s := refusing("size")
+		refuse := s.Run
+		s.Run = func(ctx context.Context, c *chain.Call, oldObj, newObj kruntime.Object) error {
 			begun <- struct{}{}
 			<-release
-			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
-		})
+			return refuse(ctx, c, oldObj, newObj)
+		}
 		s.Choose = func(context.Context, *admissionv1.AdmissionRequest) (chain.Mode, error) {
 			return chain.Mode(mode.Load()), nil
 		}
