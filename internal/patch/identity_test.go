@@ -1,11 +1,11 @@
 package patch_test
 
+// This file specifies, with random things, that each item of a list keeps the members that only raw knows, wherever it moves.
+
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -19,50 +19,33 @@ type thing struct {
 	Name   string            `json:"name,omitempty"`
 	Value  string            `json:"value,omitempty"`
 	Deep   *thing            `json:"deep,omitempty"`
-	Plain  []thing           `json:"plain,omitempty"`
-	Points []*thing          `json:"points,omitempty"`
-	Tagged []thing           `json:"tagged,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	Plain  []*thing          `json:"plain,omitempty"`
+	Tagged []*thing          `json:"tagged,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // A smith makes things, and changes them. Names are unique, so that they say which thing it is.
 type smith struct {
-	*rand.Rand
-	serial  int
+	*potter
 	unknown map[string]string // by name, the members that only raw knows
-	renamed map[string]bool   // lists of which an item has been renamed, by the name of the thing that holds them
-	shaped  map[string]bool   // lists whose items have come, gone or moved
 	edited  map[string]bool   // things that have been edited, which are not renamed any more
 	final   map[string]bool   // things that have been renamed, which are not edited any more
 }
 
 func newSmith(seed uint64) *smith {
-	return &smith{
-		Rand: rand.New(rand.NewPCG(seed, 11)), unknown: map[string]string{},
-		renamed: map[string]bool{}, shaped: map[string]bool{}, edited: map[string]bool{}, final: map[string]bool{},
-	}
+	return &smith{potter: newPotter(seed), unknown: map[string]string{}, edited: map[string]bool{}, final: map[string]bool{}}
 }
 
-func (s *smith) next(prefix string) string {
-	s.serial++
-	return fmt.Sprintf("%s-%d", prefix, s.serial)
-}
-
-func (s *smith) thing(depth int) thing {
-	t := thing{Name: s.next("n"), Value: s.next("v")}
+func (s *smith) thing(depth int) *thing {
+	t := &thing{Name: s.name("n"), Value: s.name("v")}
 	if depth == 0 {
 		return t
 	}
 	if s.IntN(3) == 0 {
-		deep := s.thing(depth - 1)
-		t.Deep = &deep
+		t.Deep = s.thing(depth - 1)
 	}
 	for range s.IntN(4) {
 		t.Plain = append(t.Plain, s.thing(depth-1))
-	}
-	for range s.IntN(3) {
-		point := s.thing(depth - 1)
-		t.Points = append(t.Points, &point)
 	}
 	for range s.IntN(4) {
 		t.Tagged = append(t.Tagged, s.thing(depth-1))
@@ -88,7 +71,7 @@ func eachThing(tree map[string]any, f func(map[string]any)) {
 	if deep, ok := tree["deep"].(map[string]any); ok {
 		eachThing(deep, f)
 	}
-	for _, list := range []string{"plain", "points", "tagged"} {
+	for _, list := range []string{"plain", "tagged"} {
 		items, _ := tree[list].([]any)
 		for _, item := range items {
 			eachThing(item.(map[string]any), f)
@@ -101,90 +84,48 @@ func (s *smith) edit(t *thing) {
 	if s.final[t.Name] {
 		return
 	}
-	lists := []string{"plain", "points", "tagged"}
-	list := lists[s.IntN(len(lists))]
-	count := map[string]int{"plain": len(t.Plain), "points": len(t.Points), "tagged": len(t.Tagged)}[list]
-	if count > 0 && s.IntN(3) > 0 {
-		i := s.IntN(count)
-		s.edited[t.Name] = true // something below it
-		switch list {
-		case "plain":
-			s.edit(&t.Plain[i])
-		case "points":
-			s.edit(t.Points[i])
-		default:
-			s.edit(&t.Tagged[i])
-		}
+	s.edited[t.Name] = true // or something below it
+	which := s.IntN(2)
+	list := []*[]*thing{&t.Plain, &t.Tagged}[which]
+	here := fmt.Sprint(t.Name, "/", which)
+	if n := len(*list); n > 0 && s.IntN(3) > 0 {
+		s.edit((*list)[s.IntN(n)])
 		return
 	}
-	s.edited[t.Name] = true
-	switch s.IntN(6) {
+	switch s.IntN(7) {
 	case 0:
-		t.Value = s.next("edited")
+		t.Value = s.name("edited")
 	case 1:
-		t.Labels = map[string]string{s.next("l"): "x"}
+		t.Labels = map[string]string{s.name("l"): "x"}
 	case 2:
 		if t.Deep != nil {
 			s.edit(t.Deep)
 		}
-	default:
-		switch list {
-		case "plain":
-			t.Plain = reshaped(s, t, list, t.Plain, func(item *thing) *thing { return item }, func() thing { return s.thing(1) })
-		case "points":
-			t.Points = reshaped(s, t, list, t.Points, func(item **thing) *thing { return *item }, func() *thing { p := s.thing(1); return &p })
-		default:
-			t.Tagged = reshaped(s, t, list, t.Tagged, func(item *thing) *thing { return item }, func() thing { return s.thing(1) })
+	case 3:
+		if n := len(*list); n > 0 && !s.shaped[here] {
+			s.rename(here, (*list)[s.IntN(n)])
 		}
+	default:
+		*list = shape(s.potter, here, *list, func() *thing { return s.thing(1) })
 	}
 }
 
-// reshaped inserts, removes, moves, renames or replaces items.
-func reshaped[T any](s *smith, t *thing, list string, items []T, in func(*T) *thing, fresh func() T) []T {
-	here := t.Name + "/" + list
-	items = slices.Clone(items)
-	if len(items) == 0 {
-		s.shaped[here] = true
-		return append(items, fresh())
+// rename renames an item of a list, unless it was edited.
+func (s *smith) rename(list string, t *thing) {
+	if s.edited[t.Name] || s.final[t.Name] {
+		return
 	}
-	at := s.IntN(len(items))
-	if s.IntN(4) == 0 {
-		item := in(&items[at])
-		if s.shaped[here] || s.edited[item.Name] || s.final[item.Name] {
-			return items
-		}
-		s.renamed[here] = true
-		is := s.next("renamed")
-		if unknown, ok := s.unknown[item.Name]; ok {
-			s.unknown[is] = unknown
-		}
-		s.final[is] = true
-		item.Name = is
-		return items
-	}
-	if s.renamed[here] {
-		return items
-	}
-	s.shaped[here] = true
-	switch s.IntN(5) {
-	case 0, 1:
-		return slices.Insert(items, s.IntN(len(items)+1), fresh())
-	case 2:
-		return slices.Delete(items, at, at+1)
-	case 3:
-		s.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
-	default:
-		items[at] = fresh() // another one in its place
-	}
-	return items
+	s.renamed[list] = true
+	is := s.name("renamed")
+	s.unknown[is], s.final[is] = s.unknown[t.Name], true
+	t.Name = is
 }
 
 // forge makes a thing, has it edited, and counts the fates of the members that the type does not know.
 func forge(seed uint64, sum *tally) error {
 	s := newSmith(seed)
 	before := s.thing(2)
-	raw := s.arrive(&before)
-	untyped := s.IntN(3) == 0
+	raw := s.arrive(before)
 	after, err := decode[thing](raw)
 	if err != nil {
 		return err
@@ -192,10 +133,9 @@ func forge(seed uint64, sum *tally) error {
 	for range 1 + s.IntN(5) {
 		s.edit(&after)
 	}
-	ops, err := patch.Diff(raw, &before, &after)
-	if untyped { // the same edits to a tree
-		was, is := &unstructured.Unstructured{Object: treeOf(&before)}, &unstructured.Unstructured{Object: treeOf(&after)}
-		ops, err = patch.Diff(raw, was, is)
+	ops, err := patch.Diff(raw, before, &after)
+	if s.IntN(3) == 0 { // the same edits to a tree
+		ops, err = patch.Diff(raw, &unstructured.Unstructured{Object: treeOf(before)}, &unstructured.Unstructured{Object: treeOf(&after)})
 	}
 	if err != nil {
 		return err
@@ -214,17 +154,10 @@ func forge(seed uint64, sum *tally) error {
 	eachThing(tree, func(object map[string]any) {
 		name := object["name"].(string)
 		unknown, _ := object["x-unknown"].(map[string]any)
-		have, _ := unknown["is"].(string)
-		switch {
-		case have == s.unknown[name] && have != "":
+		if have, _ := unknown["is"].(string); have != s.unknown[name] {
+			err = fmt.Errorf("%s has the member %q: %s", name, have, patch.AppendJSON(nil, ops))
+		} else if have != "" {
 			sum.kept++
-		case have == s.unknown[name]:
-		case have == "":
-			sum.lost++
-			err = fmt.Errorf("%s lost a member that it had: %s", name, patch.AppendJSON(nil, ops))
-		default:
-			sum.misplaced++
-			err = fmt.Errorf("%s has a member of %s: %s", name, have, patch.AppendJSON(nil, ops))
 		}
 	})
 	if len(ops) > 0 {
@@ -235,7 +168,7 @@ func forge(seed uint64, sum *tally) error {
 
 var _ = Describe("Random things", func() {
 	It("keep their members, and inherit none", Label("sequential"), func() {
-		runs := 3000
+		runs := 500
 		if os.Getenv("EIRINIX_SOAK") != "" {
 			runs = 100_000
 		}
@@ -243,8 +176,7 @@ var _ = Describe("Random things", func() {
 		for seed := range runs {
 			Expect(forge(uint64(seed), &sum)).To(Succeed(), "seed %d, %+v", seed, sum)
 		}
-		Expect(sum.lost + sum.misplaced).To(BeZero())
-		Expect(sum.patched).To(BeNumerically(">", runs*8/10))
+		Expect(sum.patched).To(BeNumerically(">", runs*7/10))
 		Expect(sum.kept).To(BeNumerically(">", runs*3))
 	})
 })

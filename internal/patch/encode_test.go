@@ -1,6 +1,6 @@
 package patch_test
 
-// This file holds the specs of writing the members of whole objects.
+// This file specifies how operations, and the members of whole objects, are written.
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +24,7 @@ func (o ownText) MarshalJSON() ([]byte, error) { return []byte(o), nil }
 var _ = Describe("AppendMembers", func() {
 	It("writes pods as encoding/json does", func() {
 		r := newPotter(uint64(GinkgoRandomSeed()))
-		for range 200 {
+		for range 50 {
 			p := r.pod()
 			text, err := patch.AppendMembers(nil, p)
 			Expect(err).NotTo(HaveOccurred())
@@ -57,4 +58,27 @@ var _ = Describe("AppendMembers", func() {
 		Entry("for a number that JSON cannot hold", &struct{ F float64 }{math.NaN()}),
 		Entry("for a type that writes no JSON", ownText(`{`)),
 	)
+})
+
+var _ = Describe("AppendJSON", func() {
+	DescribeTable("writes the same as json.Marshal, also for operations that are not ours",
+		func(op jsonpatch.Operation) {
+			want, err := json.Marshal([]jsonpatch.Operation{op, op})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(patch.AppendJSON([]byte("before"), []jsonpatch.Operation{op, op}))).To(Equal("before" + string(want)))
+		},
+		Entry("remove", jsonpatch.NewOperation("remove", `/a~1"<é`, nil)),
+		Entry("add nothing", jsonpatch.NewOperation("add", "/a", nil)),
+		Entry("replace by nothing", jsonpatch.NewOperation("replace", "/a", nil)),
+		Entry("text", jsonpatch.NewOperation("add", "/a", "<\u2028\x00>")),
+		Entry("JSON", jsonpatch.NewOperation("add", "/a", json.RawMessage("{\"<\":\"&\u2029\u2027\"}"))),
+		Entry("no JSON", jsonpatch.NewOperation("add", "/a", json.RawMessage(nil))),
+		Entry("a tree", jsonpatch.NewOperation("test", "/a", map[string]any{"b": []int{1}, "a": 1.5})),
+	)
+	It("writes an empty patch", func() {
+		Expect(string(patch.AppendJSON(nil, nil))).To(Equal(`[]`))
+	})
+	It("leaves a patch malformed that has a value which cannot be written", func() {
+		Expect(json.Valid(patch.AppendJSON(nil, []jsonpatch.Operation{jsonpatch.NewOperation("add", "/a", make(chan int))}))).To(BeFalse())
+	})
 })
