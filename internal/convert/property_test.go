@@ -10,13 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	kjson "sigs.k8s.io/json"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
 )

@@ -1,13 +1,18 @@
 package decode
 
+// This file compares the decoders on random objects, and on any bytes.
+
 import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -155,7 +160,7 @@ var _ = Describe("Into, with random objects", func() {
 	It("reads them as sigs.k8s.io/json does, and when they are spoilt", func() {
 		seed := uint64(GinkgoRandomSeed())
 		r := rand.New(rand.NewPCG(seed, 0))
-		for round := range 15 {
+		for round := range 4 {
 			for _, t := range apiTypes {
 				raw := randomText(r, t)
 				Expect(disagreement(raw, t)).To(BeEmpty(), "seed %d, round %d", seed, round)
@@ -170,7 +175,7 @@ var _ = Describe("Into, with random objects", func() {
 	It("reads them with any value in the place of another", func() {
 		seed := uint64(GinkgoRandomSeed())
 		r := rand.New(rand.NewPCG(seed, 1))
-		for round := range 4 {
+		for round := range 2 {
 			for _, t := range apiTypes {
 				raw := randomText(r, t)
 				if len(raw) > 20000 {
@@ -186,3 +191,41 @@ var _ = Describe("Into, with random objects", func() {
 		}
 	})
 })
+
+// FuzzInto reads any bytes into types of every kind with both decoders: errors and results must be the same.
+func FuzzInto(f *testing.F) {
+	targets := []reflect.Type{
+		reflect.TypeFor[corev1.Pod](), reflect.TypeFor[appsv1.Deployment](), crdType, reflect.TypeFor[map[string]any](),
+		reflect.TypeFor[scalars](), reflect.TypeFor[pointers](), reflect.TypeFor[lists](), reflect.TypeFor[maps](),
+		reflect.TypeFor[embedding](), reflect.TypeFor[quoting](), reflect.TypeFor[naming](), reflect.TypeFor[methods](),
+		reflect.TypeFor[interfaces](), reflect.TypeFor[tree](), reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), sameTags,
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, t := range append(targets[:3:3], oddTypes[:10]...) {
+		if t != reflect.TypeFor[scalars]() {
+			for _, name := range names(t) {
+				f.Add([]byte(`{"` + name + `":` + values[r.IntN(len(values))] + `}`))
+			}
+		}
+	}
+	for _, t := range apiTypes {
+		for range 3 {
+			if raw := randomText(r, t); len(raw) < 4000 {
+				f.Add(raw)
+			}
+		}
+	}
+	for _, v := range values {
+		f.Add([]byte(v))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if len(raw) > 1<<12 {
+			t.Skip("long texts only repeat themselves")
+		}
+		for _, target := range targets {
+			if d := disagreement(raw, target); d != "" {
+				t.Fatal(d)
+			}
+		}
+	})
+}

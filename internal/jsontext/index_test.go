@@ -1,5 +1,7 @@
 package jsontext
 
+// This file specifies what the index of a text finds.
+
 import (
 	"bytes"
 	"encoding/json"
