@@ -129,6 +129,7 @@ var _ = Describe("A conversion", func() {
 			Expect(counts.panics).To(HaveLen(panics))
 			Expect(counts.failed).To(Equal([]string{message}))
 			Expect(counts.converted).To(Equal(map[string]int{"v1beta1>v1": 1}))
+			Expect(failure(k, review("v1beta1", plain))).To(And(HavePrefix("object 0 "), ContainSubstring(reason)), "by way of the hub")
 		},
 		Entry("with an error", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, errBroken }, "failed: broken on purpose", 0),
 		Entry("with a panic", func(context.Context, kruntime.Object) (kruntime.Object, error) { panic(strings.Repeat("p", 9000)) }, "the conversion panicked: ppp", 1),
@@ -137,21 +138,29 @@ var _ = Describe("A conversion", func() {
 		Entry("with an object of another type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &Alpha{}, nil }, "it returned a *convert_test.Alpha; return a *convert_test.Job", 0),
 	)
 
-	It("goes on until the context ends", func() {
+	DescribeTable("goes on until the context ends", func(end func(context.Context) error, message string) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := 0
 		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
-			if done++; done == 3 {
-				cancel()
+			if done++; done < 3 {
+				return alphaToHub(ctx, o)
+			}
+			cancel()
+			if err := end(ctx); err != nil {
+				return nil, err
 			}
 			return alphaToHub(ctx, o)
 		}, nil)
 		k.Forget = true
 		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain), nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(answer)).To(ContainSubstring("the call ended at object 3: context canceled"))
+		Expect(string(answer)).To(ContainSubstring(message))
 		Expect(done).To(Equal(3))
-	})
+	},
+		Entry("between two objects", func(context.Context) error { return nil }, "the call ended at object 3: context canceled"),
+		Entry("in an object, which says so", context.Context.Err, "the call ended at object 2: the conversion from v1alpha1 to v1 failed: context canceled"),
+		Entry("in an object that fails for another reason", func(context.Context) error { return errBroken }, "object 2 (CronJob cf/nightly) from v1alpha1 to v1: "),
+	)
 
 	It("passes the context and hides the annotation", func() {
 		type key struct{}

@@ -4,6 +4,7 @@ package convert_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
@@ -39,6 +41,27 @@ func quietly(k *convert.Kind) (*convert.Kind, *counter) {
 	return k, c
 }
 
+// thereAndBack converts an object to another version and back to its own, where it must be as it was.
+func thereAndBack(k *convert.Kind, to, source string) (there, back string) {
+	GinkgoHelper()
+	k, counts := quietly(k)
+	there = converted(k, to, source)
+	var is metav1.TypeMeta
+	Expect(json.Unmarshal([]byte(source), &is)).To(Succeed())
+	back = converted(k, is.GroupVersionKind().Version, there)
+	Expect(back).To(MatchJSON(source))
+	Expect(counts.ignored).To(BeEmpty())
+	return there, back
+}
+
+// onList returns a change of spec.list.
+func onList(change func([]any) []any) func(map[string]any) {
+	return func(o map[string]any) {
+		spec := o["spec"].(map[string]any)
+		spec["list"] = change(spec["list"].([]any))
+	}
+}
+
 var _ = Describe("A member that the source's type does not know", func() {
 	DescribeTable("is copied",
 		func(from, want string) {
@@ -54,37 +77,22 @@ var _ = Describe("A member that the source's type does not know", func() {
 	)
 
 	It("is not copied to a member that the target's type knows, but survives", func() {
-		k, counts := quietly(cronJobs())
-		smuggled := object("v1alpha1", "", `"schedule":"1","timeZone":"UTC"`)
-		there := converted(k, "v1", smuggled)
+		there, _ := thereAndBack(cronJobs(), "v1", object("v1alpha1", "", `"schedule":"1","timeZone":"UTC"`))
 		Expect(there).NotTo(ContainSubstring(`"timeZone":"UTC"`))
 		Expect(noteOf(there)).To(ContainSubstring(`"timeZone"`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(smuggled))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives in an item without a name, where its place is not sure", func() {
-		from := object("v1alpha1", "", `"schedule":"1","rules":[{"match":"a","x":1},{"match":"b"}]`)
-		there := converted(cronJobs(), "v1", from)
-		Expect(there).To(ContainSubstring(`"rules":[{"match":"a"},{"match":"b"}]`))
-		Expect(converted(cronJobs(), "v1alpha1", there)).To(MatchJSON(from))
 	})
 })
 
 var _ = Describe("A member that the target cannot hold", func() {
 	DescribeTable("survives the way there and back",
 		func(from string, entries string) {
-			k, counts := quietly(cronJobs())
-			source := object("v1alpha1", "", from)
-			there := converted(k, "v1", source)
+			there, _ := thereAndBack(cronJobs(), "v1", object("v1alpha1", "", from))
 			if entries == "" {
 				Expect(noteOf(there)).To(BeEmpty())
 				Expect(there).NotTo(ContainSubstring("annotations"))
 			} else {
 				Expect(noteOf(there)).To(MatchJSON(`{"v1alpha1":` + entries + `}`))
 			}
-			Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-			Expect(counts.ignored).To(BeEmpty())
 		},
 		Entry("if nothing is lost", `"schedule":"5 4","suspend":true,"limit":9007199254740993,"steps":[{"name":"a","image":"i"}],"rules":[{"match":"m","weight":1}]`, ""),
 		Entry("as a struct", `"schedule":"5","owner":{"team":"t","mails":["a","b"]}`, `[{"path":["spec","owner","mails",["#"]],"value":"a","above":2},{"path":["spec","owner","mails",["#"]],"value":"b","after":"#","above":2},
@@ -119,18 +127,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		}
 		Expect(converted(k, "v1alpha1", object("v1", "", `"schedule":{"minute":"1"},"timeZone":"CET","suspend":false`))).To(ContainSubstring(`"disk":"fast"`))
 		Expect(shared).To(Equal(map[string]string{"disk": "fast"}))
-
-		k = cronJobs()
-		k.Versions[0].ToHub = func(context.Context, kruntime.Object) (kruntime.Object, error) {
-			return &Job{Spec: JobSpec{Template: &corev1.PodSpec{NodeSelector: shared}}}, nil
-		}
-		k.Versions[1].FromHub = func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
-			o.(*Job).Spec.Template.NodeSelector["changed"] = "in place"
-			return betaFromHub(ctx, o)
-		}
-		k.Forget = true
-		answered(k, review("v1beta1", object("v1alpha1", "", `"schedule":"1"`)))
-		Expect(shared).To(Equal(map[string]string{"disk": "fast"}), "by way of the hub")
 
 		global := map[string]any{"a": "b"}
 		t := trees(func(o map[string]any) { o["spec"].(map[string]any)["changed"] = "in place" }, func(o map[string]any) { o["spec"] = global })
@@ -179,23 +175,26 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(converted(k, "v1", empty))).To(BeEmpty(), "an empty object in its place is no loss")
 	})
 
-	It("survives from the hub to a spoke and back", func() {
-		k, counts := quietly(cronJobs())
-		source := object("v1", `,"annotations":{"a":"b"}`, `"schedule":{"minute":"5"},"suspend":false,"timeZone":"UTC"`)
-		there := converted(k, "v1alpha1", source)
-		Expect(there).NotTo(ContainSubstring(`"timeZone":"UTC"`))
-		Expect(converted(k, "v1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives from a tree to a Go type and back, as it is written", func() {
-		k, counts := quietly(cronJobs())
-		source := object("v1beta1", "", `"when":{"minute":"5"},"suspend":false,"color":{"n":1e3,"large":123456789012345678901234567890}`)
-		back := converted(k, "v1beta1", converted(k, "v1", source))
-		Expect(back).To(MatchJSON(source))
-		Expect(back).To(ContainSubstring(`"n":1e3,"large":123456789012345678901234567890`))
-		Expect(counts.ignored).To(BeEmpty())
-	})
+	DescribeTable("survives", func(k *convert.Kind, to, source, expected string) {
+		there, back := thereAndBack(k, to, source)
+		Expect(there + back).To(ContainSubstring(expected))
+	},
+		Entry("from the hub to a spoke", cronJobs(), "v1alpha1", object("v1", `,"annotations":{"a":"b"}`, `"schedule":{"minute":"5"},"suspend":false,"timeZone":"UTC"`), `"schedule":"5"`),
+		Entry("from a tree to a Go type, as it is written", cronJobs(), "v1",
+			object("v1beta1", "", `"when":{"minute":"5"},"suspend":false,"color":{"n":1e3,"large":123456789012345678901234567890}`), `"n":1e3,"large":123456789012345678901234567890`),
+		Entry("as a label and an annotation", with(cronJobs(), edited(func(j *Job) {
+			delete(j.Labels, "a")
+			delete(j.Annotations, "b")
+		}), nil), "v1", object("v1alpha1", `,"labels":{"a":"1","c":"2"},"annotations":{"b":"3"}`, `"schedule":"5"`), `"labels":{"c":"2"}`),
+		Entry("in an item without a name, where its place is not sure", cronJobs(), "v1",
+			object("v1alpha1", "", `"schedule":"1","rules":[{"match":"a","x":1},{"match":"b"}]`), `"rules":[{"match":"a"},{"match":"b"}]`),
+		Entry("as the order of a list", trees(onList(func(l []any) []any { slices.Reverse(l); return l }), unchanged), "v1",
+			object("v1alpha1", "", `"list":[{"name":"a"},{"name":"b"},{"name":"c"}]`), `[{"name":"c"},{"name":"b"},{"name":"a"}]`),
+		Entry("as an item without a name, beside others that stay", trees(onList(func(l []any) []any { return l[1:] }), unchanged), "v1",
+			object("v1alpha1", "", `"list":[{"a":1},{"a":2}]`), `[{"a":2}]`),
+		Entry("as a number in a tree, as an API server writes it", trees(unchanged, unchanged), "v1",
+			object("v1alpha1", "", `"list":[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`), `[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`),
+	)
 
 	It("survives a way over all versions", func() {
 		k, counts := quietly(cronJobs())
@@ -222,17 +221,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(alpha)).To(MatchJSON(`{"v1beta1":[{"path":["spec","color"],"value":"red"}]}`))
 	})
 
-	It("survives for labels and annotations", func() {
-		k := with(cronJobs(), edited(func(j *Job) {
-			delete(j.Labels, "a")
-			delete(j.Annotations, "b")
-		}), nil)
-		source := object("v1alpha1", `,"labels":{"a":"1","c":"2"},"annotations":{"b":"3"}`, `"schedule":"5"`)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(`"labels":{"c":"2"}`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-	})
-
 	DescribeTable("gives way to an edit",
 		func(from, old, by, want string) {
 			there := replaced(converted(cronJobs(), "v1", object("v1alpha1", "", from)), old, by)
@@ -256,37 +244,18 @@ var _ = Describe("A member that the target cannot hold", func() {
 	)
 
 	It("never moves to another item when the conversion reverses a list", func() {
-		reverse := func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			list := spec["list"].([]any)
-			for i := range len(list) / 2 {
-				list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
-			}
+		k := trees(onList(func(list []any) []any {
+			slices.Reverse(list)
 			for _, item := range list {
 				delete(item.(map[string]any), "note")
 			}
-		}
-		k := trees(reverse, unchanged)
+			return list
+		}), unchanged)
 		source := object("v1alpha1", "", `"list":[{"a":1,"note":"n"},{"a":2,"note":"m"}]`)
 		there := converted(k, "v1", source)
 		Expect(there).To(ContainSubstring(`"list":[{"a":2},{"a":1}]`))
 		Expect(converted(k, "v1alpha1", replaced(there, `{"a":2},`, ""))).To(MatchJSON(object("v1alpha1", "", `"list":[{"a":1}]`)))
 	})
-
-	DescribeTable("survives as what a list has", func(change func([]any) []any, list, want string) {
-		k, counts := quietly(trees(func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			spec["list"] = change(spec["list"].([]any))
-		}, unchanged))
-		source := object("v1alpha1", "", `"list":`+list)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(want))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
-	},
-		Entry("its order", func(l []any) []any { slices.Reverse(l); return l }, `[{"name":"a"},{"name":"b"},{"name":"c"}]`, `[{"name":"c"},{"name":"b"},{"name":"a"}]`),
-		Entry("an item without a name, beside others that stay", func(l []any) []any { return l[1:] }, `[{"a":1},{"a":2}]`, `[{"a":2}]`),
-	)
 
 	It("gives way to an edit that the other version cannot see either", func() {
 		k := trees(func(o map[string]any) {
@@ -314,16 +283,12 @@ var _ = Describe("A member that the target cannot hold", func() {
 	})
 
 	It("stands for the absence of a value that the way back adds", func() {
-		k, counts := quietly(trees(unchanged, func(o map[string]any) {
+		there, _ := thereAndBack(trees(unchanged, func(o map[string]any) {
 			if spec := o["spec"].(map[string]any); spec["policy"] == nil {
 				spec["policy"] = "Default"
 			}
-		}))
-		source := object("v1alpha1", "", `"a":1`)
-		there := converted(k, "v1", source)
+		}), "v1", object("v1alpha1", "", `"a":1`))
 		Expect(noteOf(there)).To(MatchJSON(`{"v1alpha1":[{"path":["spec","policy"],"base":"#"}]}`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
 	})
 
 	It("is forgotten on request, also where it was kept before", func() {
@@ -437,18 +402,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		thereTwice, backTwice := cost(6000)
 		Expect(thereTwice / there).To(BeNumerically("<", 5))
 		Expect(backTwice / back).To(BeNumerically("<", 5))
-	})
-})
-
-var _ = Describe("A number in a tree", func() {
-	It("stays as it is, as an API server writes it", func() {
-		const numbers = `"list":[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`
-		k, counts := quietly(trees(unchanged, unchanged))
-		there := converted(k, "v1", object("v1alpha1", "", numbers))
-		Expect(there).To(ContainSubstring(numbers))
-		Expect(noteOf(there)).To(BeEmpty())
-		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(numbers))
-		Expect(counts.ignored).To(BeEmpty())
 	})
 })
 
