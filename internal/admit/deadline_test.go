@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
@@ -43,17 +42,6 @@ var _ = Describe("The context of a step", func() {
 		Entry("the API's default where none is given", "", 9500*time.Millisecond),
 		Entry("the API's default for less than nothing", "?timeout=-1s", 9500*time.Millisecond),
 	)
-
-	It("carries a logr logger that knows the call", func() {
-		h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {
-			logf.FromContext(ctx).Info("said by the extension")
-			return admission.Allowed("")
-		})
-		h.ask().review("v1")
-		Expect(h.logs.with("said by the extension")).To(ConsistOf(And(
-			HaveKeyWithValue("step", "volumes"), HaveKeyWithValue("uid", uid), HaveKeyWithValue("name", "web-0"),
-		)))
-	})
 
 	It("ends at the deadline, and the answer names the slow extension", func() {
 		h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {

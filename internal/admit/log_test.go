@@ -1,5 +1,7 @@
 package admit_test
 
+// This file specifies the lines that a call writes to the log.
+
 import (
 	"context"
 	"fmt"

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -175,22 +174,6 @@ var _ = Describe("An extension about pods", func() {
 		})}})
 		Expect(p.Annotations).To(HaveKeyWithValue("ran", "a b "))
 		Expect(new(chain.Pods).Pod(admission.Request{AdmissionRequest: *request(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw })})).To(Equal(p))
-	})
-
-	It("that was left behind still gets its patch, and touches nothing of the call", func() {
-		left, answered := make(chan struct{}), make(chan admission.Response, 1)
-		slow := ignoring(an(pods, "slow", func(p *corev1.Pod, req admission.Request) admission.Response {
-			<-left
-			for range 100 {
-				pods.Patch(req, mark(p.DeepCopy(), "slow"))
-			}
-			answered <- pods.Patch(req, mark(p, "slow"))
-			return admission.Allowed("")
-		}))
-		slow.Timeout = 50 * time.Millisecond
-		r, _ := serve(chain.Config{Steps: []chain.Step{labelPod("a"), slow, label("b", func(*chain.Call) error { close(left); return nil }), labelOwn("c")}})
-		Expect(ran(r)).To(Equal("a b c"))
-		Expect((<-answered).Patches).To(HaveLen(1))
 	})
 
 	DescribeTable("fails when its own patch breaks the pod:", func(patch string) {

@@ -253,22 +253,20 @@ var _ = Describe("The spans of a call", func() {
 		Expect(spans["volumes"].attributes).To(HaveKeyWithValue("eirinix.decision", "allowed"))
 	})
 
-	It("show a request that is no review", func() {
+	DescribeTable("show a request that", func(query, text string, status codes.Code, code int, reason string) {
 		serve(chain.Config{Steps: []chain.Step{deny}})
-		req := posted(h.URL+volumes, "{")
+		req := posted(h.URL+volumes+query, text)
 		req.Header.Set("Traceparent", sampled)
 		h.do(req)
-		Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(400)))
-		Expect(t.ended()["volumes"].status).To(Equal(codes.Unset), "the mistake is the client's")
+		call := t.ended()["volumes"]
+		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(code)))
+		Expect(call.status).To(Equal(status))
+		Expect(call.text).To(ContainSubstring(reason))
 		Expect(h.logs.with("refused a request")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
-	})
-
-	It("show a request that gets no slot", func() {
-		serve(chain.Config{Steps: []chain.Step{deny}})
-		h.traced("?timeout=1ns")
-		Expect(t.ended()["volumes"].status).To(Equal(codes.Error))
-		Expect(t.ended()["volumes"].text).To(ContainSubstring("no slot"))
-	})
+	},
+		Entry("is no review, which is the client's mistake", "", "{", codes.Unset, 400, ""),
+		Entry("gets no slot", "?timeout=1ns", body("v1", request()), codes.Error, 500, "no slot"),
+	)
 
 	It("show a conversion", func() {
 		serve(chain.Config{})

@@ -23,6 +23,13 @@ func TestMetadataIsComparedInEachField(t *testing.T) {
 	if same := full.DeepCopy(); !m.isAsBefore(same) {
 		t.Error("a copy is not the same")
 	}
+	if few := (&metav1.ObjectMeta{Name: "a"}); !(&metadata{before: few}).isAsBefore(few.DeepCopy()) {
+		t.Error("a copy of few members is not the same")
+	}
+	manager := full.DeepCopy()
+	if manager.ManagedFields[0].Manager = "another"; m.isAsBefore(manager) {
+		t.Error("a change in a manager is not seen")
+	}
 	for i := range reflect.TypeFor[metav1.ObjectMeta]().NumField() {
 		changed := full.DeepCopy()
 		field := reflect.ValueOf(changed).Elem().Field(i)

@@ -1,5 +1,7 @@
 package jsontype
 
+// This file specifies what is known of a Go type: its members, and how it is written and read.
+
 import (
 	"encoding/json"
 	"reflect"
@@ -102,6 +104,20 @@ var _ = Describe("What is known of a Go type", func() {
 		Expect(field("replaced").MergeKey).To(BeEmpty())
 	})
 
+	DescribeTable("is whether omitzero leaves a value out that has a method IsZero:", func(field string, value zeroes, omitted bool) {
+		f := Of(reflect.TypeFor[zeroes]()).Field([]byte(field))
+		Expect(f.IsOmitted(f.Get(reflect.ValueOf(value)))).To(Equal(omitted))
+	},
+		Entry("no pointer", "pointer", zeroes{}, true),
+		Entry("a pointer to zero", "pointer", zeroes{Pointer: &time.Time{}}, true),
+		Entry("another pointer", "pointer", zeroes{Pointer: new(time.Unix(1, 0))}, false),
+		Entry("nothing in an interface", "any", zeroes{}, true),
+		Entry("zero in an interface", "any", zeroes{Any: time.Time{}}, true),
+		Entry("no pointer in an interface", "any", zeroes{Any: (*time.Time)(nil)}, true),
+		Entry("a value in an interface", "any", zeroes{Any: time.Unix(1, 0)}, false),
+		Entry("a pointer in an interface", "any", zeroes{Any: new(time.Unix(1, 0))}, false),
+	)
+
 	It("can hold itself", func() {
 		of := Of(reflect.TypeFor[node]())
 		Expect(of.Reads).To(Equal(Struct))
@@ -135,6 +151,11 @@ var _ = Describe("What is known of a Go type", func() {
 		Expect(of.On(reflect.ValueOf(pointed("")))).To(Equal(String))
 	})
 })
+
+type zeroes struct {
+	Pointer *time.Time `json:"pointer,omitzero"`
+	Any     isZeroer   `json:"any,omitzero"`
+}
 
 type pointed string
 
