@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -168,44 +167,6 @@ var _ = Describe("Go types", func() {
 		Expect(err).To(MatchError(`an item of "/l" cannot be written as JSON: unsupported value NaN`))
 	})
 
-	It("hide fields of embedded structs by encoding/json's rules", func() {
-		type both struct {
-			Twice
-			Again
-		}
-		type diamond struct {
-			Left
-			Right
-			Last string
-		}
-		type root struct {
-			Both    *both
-			Diamond *diamond
-		}
-		v := root{&both{Twice{"a", "b", "c"}, Again{"d", "e", Nested{"f", "g"}}}, &diamond{Left{Nested{"h", "i"}}, Right{Nested{"j", "k"}}, "l"}}
-		ops, err := patch.Diff([]byte(`{}`), &root{}, &v)
-		Expect(err).NotTo(HaveOccurred())
-		want, err := json.Marshal([]any{v.Both, v.Diamond})
-		Expect(err).NotTo(HaveOccurred())
-		have, err := json.Marshal([]any{ops[0].Value, ops[1].Value})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(have)).To(Equal(canonical(want)))
-	})
-
-	It("are learned once, by many at a time", func() {
-		type fresh struct {
-			A []struct{ B map[string]*Everything }
-		}
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				defer GinkgoRecover()
-				Expect(patch.Diff([]byte(`{}`), &fresh{}, &fresh{A: make([]struct{ B map[string]*Everything }, 1)})).To(HaveLen(1))
-			})
-		}
-		wg.Wait()
-	})
-
 	It("are read only", func() {
 		q, dec := resource.MustParse("1"), resource.MustParse("1")
 		dec.ToDec()
@@ -222,16 +183,7 @@ type (
 		FromInline string `json:"fromInline,omitempty"`
 		Hidden     string `json:"hidden,omitempty"`
 	}
-	Behind struct{ FromPointer string }
-	Twice  struct{ Ambiguous, Tagged, Deeper string }
-	Again  struct {
-		Ambiguous string
-		Tagged    string `json:"Tagged"`
-		Nested
-	}
-	Nested   struct{ Deeper, Deepest string }
-	Left     struct{ Nested }
-	Right    struct{ Nested }
+	Behind   struct{ FromPointer string }
 	Embedded struct{ A, B string }
 	Colour   int
 	Shouting string
