@@ -67,6 +67,15 @@ var _ = Describe("The scanner", func() {
 		}
 	})
 
+	It("writes any byte of a string as encoding/json does", func() {
+		for c := range 256 {
+			text := "a" + string([]byte{byte(c)})
+			want, err := json.Marshal(text)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(AppendString(nil, text))).To(Equal(string(want)), "%q", text)
+		}
+	})
+
 	It("decodes strings as encoding/json does", func() {
 		for _, text := range texts {
 			inside, plain, end := Text([]byte(text), 0)

@@ -47,6 +47,7 @@ type outer struct {
 	Empty    []string          `json:"empty,omitempty"`
 	Zero     time.Time         `json:"zero,omitzero"`
 	Quoted   *int              `json:"quoted,string"`
+	Flag     bool              `json:"flag,string"`
 	Items    []map[string]any  `json:"items" patchStrategy:"merge" patchMergeKey:"name"`
 	Replaced []map[string]any  `json:"replaced" patchMergeKey:"name"`
 	private  map[string]string //nolint:unused // it is no member
@@ -99,6 +100,7 @@ var _ = Describe("What is known of a Go type", func() {
 		Expect(field("zero").IsOmitted(reflect.ValueOf(time.Time{}.In(time.FixedZone("", 1))))).To(BeTrue(), "by its method IsZero")
 		Expect(field("named").IsOmitted(reflect.ValueOf(0))).To(BeFalse())
 		Expect(field("quoted").Type.Elem.Quoted).To(BeTrue())
+		Expect(field("flag").Type.Quoted).To(BeTrue())
 		Expect(field("quoted").Type.Reads).To(Equal(Unsupported))
 		Expect(field("items").MergeKey).To(Equal("name"))
 		Expect(field("replaced").MergeKey).To(BeEmpty())
@@ -138,6 +140,7 @@ var _ = Describe("What is known of a Go type", func() {
 		Entry("a number as text", json.Number(""), Number, Unsupported),
 		Entry("an array", [2]int{}, Array, Unsupported),
 		Entry("a map by numbers", map[int]string{}, Map, Unsupported),
+		Entry("a map by the largest numbers", map[int64]string{}, Map, Unsupported),
 		Entry("a map by structs", map[near]string{}, Unsupported, Unsupported),
 		Entry("a pointer to a pointer", new(*int), Pointer, Unsupported),
 		Entry("a function", func() {}, Unsupported, Unsupported),
