@@ -87,7 +87,7 @@ const (
 	readsOn = "reads_ext_test.go"
 
 	chains    = "internal/admit/chain_test.go"
-	malformed = "internal/admit/malformed_test.go"
+	malformed = "internal/admit/request_test.go"
 	budget    = "internal/chain/memory_test.go"
 	grouping  = "internal/webhookconf/group_test.go"
 	audits    = "internal/audit/audit_test.go"
@@ -142,7 +142,7 @@ var promises = map[string][]promise{
 		{"can arrive as 12 MB", "", "a fact about the API server, and the reason for the bound"},
 		{"| requests at work |", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
 		{"Further ones get 503", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
-		{"slower than 4 MiB/s", "internal/admit/body_test.go", "makes room for others when it arrives slowly"},
+		{"slower than 4 MiB/s", "internal/admit/request_test.go", "makes room for others when it arrives slowly"},
 		{"| memory for one object |", "internal/decode/memory_test.go", "is bounded: beyond that nothing more is made of"},
 		{"share 64 MiB", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
 		{"| the rest of a review |", malformed, "is refused for the size of its other members"},
@@ -172,15 +172,15 @@ var promises = map[string][]promise{
 		{"| metric `eirinix_admission_decisions_total` |", "internal/admit/mode_test.go", "would_deny"},
 		{"at most ten, and never with values", "internal/admit/mode_test.go", "names ten paths at most"},
 		{"Of each shadow one run is at work, and at most 200 wait", "internal/admit/mode_test.go", "runs only for a bounded number of requests that wait"},
-		{"Of each shadow one run is at work, and at most 200 wait", "internal/admit/shadow_test.go", "cost the others none of 2,000 counts if one of them hangs"},
-		{"at most 32 MiB of objects", "internal/admit/shadow_test.go", "leave room for the large objects of others"},
+		{"Of each shadow one run is at work, and at most 200 wait", "internal/admit/mode_test.go", "cost the others none of 2,000 counts if one of them hangs"},
+		{"at most 32 MiB of objects", "internal/admit/mode_test.go", "leave room for the large objects of others"},
 		{"and 2 s longer", "internal/modes/modes_test.go", "stay Shadow until API servers have observed the failurePolicy of the step"},
 		{"If none fits", "internal/modes/modes_test.go", "are the program's own without an entry, and those of the first line that fits otherwise"},
 		{"the last good one stays in force", "modes_ext_test.go", "change the mode without a rollout and without a write, but for Shadow"},
 		{"the last good one stays in force", "internal/modes/modes_test.go", "are the program's own if the first entry is a bad one"},
-		{"Each object draws one number", "internal/modes/draw_test.go", "is the same for all requests that carry the object"},
+		{"Each object draws one number", "internal/modes/modes_test.go", "is the same for all requests that carry the object"},
 		{"warns for 40 %", "internal/modes/modes_test.go", "hold for a percentage of objects"},
-		{"so the next one of a Deployment draws as the last", "internal/modes/draw_test.go", "the ReplicaSet of a pod, without its hash"},
+		{"so the next one of a Deployment draws as the last", "internal/modes/modes_test.go", "the ReplicaSet of a pod, without its hash"},
 		{"so the next one of a Deployment draws as the last", "modes_ext_test.go", "draw once for an object, whatever request carries it"},
 	},
 }

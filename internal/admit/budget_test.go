@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,31 +169,6 @@ func TestLimiterGivesNoLeaveForACallThatHasEnded(t *testing.T) {
 	})
 }
 
-func TestLimiterNeverLetsMoreWorkThanItSays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := NewWithT(t)
-		const working, callers = 3, 200
-		l := newLimiter(working, callers)
-		var now, most, done atomic.Int64
-		for range callers {
-			go func() {
-				if l.acquire(t.Context()) != nil {
-					return
-				}
-				most.Store(max(most.Load(), now.Add(1)))
-				time.Sleep(time.Second)
-				now.Add(-1)
-				l.release()
-				done.Add(1)
-			}()
-		}
-		time.Sleep(callers * time.Second)
-		synctest.Wait()
-		g.Expect(done.Load()).To(BeEquivalentTo(callers))
-		g.Expect(most.Load()).To(BeEquivalentTo(working))
-	})
-}
-
 func TestAShadowGivesWayToCallsThatHoldASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, ran := NewWithT(t), make(chan struct{}, 1)
@@ -218,15 +192,4 @@ func TestAShadowGivesWayToCallsThatHoldASlot(t *testing.T) {
 		synctest.Wait()
 		g.Expect(ran).To(Receive())
 	})
-}
-
-func BenchmarkLimiter(b *testing.B) {
-	l := newLimiter(8, 8)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := l.acquire(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		l.release()
-	}
 }

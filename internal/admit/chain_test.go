@@ -1,9 +1,12 @@
 package admit_test
 
+// This file specifies the steps of a chain: their order, their objects, and what becomes of a change that fails.
+
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -72,6 +75,14 @@ var everything = []admissionregistrationv1.RuleWithOperations{{
 	Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
 }}
 
+// tagged makes a step one for objects with a label.
+func tagged(s chain.Step, name, value string) chain.Step {
+	var err error
+	s.Matcher, err = chain.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{name: value}}, nil)
+	Expect(err).NotTo(HaveOccurred())
+	return s
+}
+
 var errStep = errors.New("no database")
 
 // serve runs the test's pod through a chain.
@@ -99,27 +110,17 @@ func ran(r reply) string {
 }
 
 var _ = Describe("A chain", func() {
-	DescribeTable("runs its steps in order, each on the result of those before, and answers with one patch",
-		func(steps ...chain.Step) {
-			r, _ := serve(chain.Config{Steps: steps})
-			var names []string
-			for _, s := range steps {
-				names = append(names, s.Name)
-			}
-			Expect(ran(r)).To(Equal(strings.Join(names, " ")))
-		},
-		Entry("of one type", label("a", nil), label("b", nil), label("c", nil)),
-		Entry("of several types", label("a", nil), labelTree("b"), label("c", nil)),
-		Entry("that make their own patch", labelRaw("a"), labelRaw("b")),
-		Entry("of all forms", label("a", nil), labelRaw("b"), labelTree("c"), labelRaw("d"), label("e", nil)),
-	)
+	It("runs steps of all forms in order, each on the result of those before, and answers with one patch", func() {
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), labelRaw("b"), labelTree("c"), labelRaw("d"), label("e", nil)}})
+		Expect(ran(r)).To(Equal("a b c d e"))
+	})
 
 	It("is one operation, however many steps made it", func() {
 		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), label("b", nil), label("c", nil)}})
 		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a b c "}}]`))
 	})
 
-	// tag is a step that sets a label, or takes it away; tagged makes a step one for objects with that label.
+	// tag is a step that sets a label, or takes it away.
 	tag := func(name, value string) chain.Step {
 		return onPod("tag", func(p *corev1.Pod) error {
 			if delete(p.Labels, name); value != "" {
@@ -128,19 +129,12 @@ var _ = Describe("A chain", func() {
 			return nil
 		})
 	}
-	tagged := func(s chain.Step, name, value string) chain.Step {
-		var err error
-		s.Matcher, err = chain.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{name: value}}, nil)
-		Expect(err).NotTo(HaveOccurred())
-		return s
-	}
 
 	DescribeTable("asks a step whose objectSelector selects the result of the steps before:",
 		func(expected string, reinvoke bool, steps func() []chain.Step) {
 			r, _ := serve(chain.Config{Steps: steps(), Reinvoke: reinvoke})
 			Expect(ran(r)).To(Equal(expected))
 		},
-		Entry("a label that was added", "b", false, func() []chain.Step { return []chain.Step{tag("tier", "web"), tagged(label("b", nil), "tier", "web")} }),
 		Entry("one that was taken away again", "a", false, func() []chain.Step {
 			return []chain.Step{tag("tier", "web"), tagged(label("a", nil), "tier", "web"), tag("tier", ""), tagged(label("c", nil), "tier", "web")}
 		}),
@@ -172,7 +166,6 @@ var _ = Describe("A chain", func() {
 		Expect(r.Status).To(Equal(status))
 		Expect(h.logs.with("failurePolicy is Ignore")).NotTo(BeEmpty())
 	},
-		Entry("one that fails", 500, label("a", func(*chain.Call) error { return errStep })),
 		Entry("two that fail", 500, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
 		Entry("one of two that fails", 200, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
 	)
@@ -216,7 +209,6 @@ var _ = Describe("A chain", func() {
 			Expect(h.logs.with("undone")).To(ConsistOf(HaveKeyWithValue("step", broken.Name)))
 		},
 		Entry("error", label("broken", func(*chain.Call) error { return errStep })),
-		Entry("panic", label("broken", func(*chain.Call) error { panic("oops") })),
 		Entry("on another type", onTree("broken", func(tree map[string]any) error {
 			tree["metadata"] = map[string]any{"annotations": map[string]any{"ran": "nonsense"}}
 			return errStep
@@ -246,21 +238,20 @@ var _ = Describe("A chain", func() {
 	})
 
 	It("gives a step the time that it names, whatever those before it take that name none", func() {
-		slow := ignoring(mutation("slow", newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}))
-		var left time.Duration
-		promised := mutation("promised", newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
-			end, _ := ctx.Deadline()
-			left = time.Until(end)
-			return nil
-		})
-		promised.Timeout = time.Second
-		h := newHook(allow)
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{slow, promised}})
-		Expect(h.post(volumes+"?timeout=2s", body("v1", request())).review("v1").Allowed).To(BeTrue())
-		Expect(left).To(BeNumerically(">", 500*time.Millisecond), "without it, slow would have left nothing")
+		ends := map[string]time.Time{}
+		timed := func(name string, wait bool) chain.Step {
+			return mutation(name, newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
+				if ends[name], _ = ctx.Deadline(); wait {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			})
+		}
+		promised := timed("promised", false)
+		promised.Timeout = 9 * time.Second // of the 9.5 s that the call has
+		r, _ := serve(chain.Config{Steps: []chain.Step{ignoring(timed("slow", true)), promised}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(ends["promised"].Sub(ends["slow"])).To(BeNumerically(">", 8*time.Second))
 	})
 
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
@@ -297,28 +288,21 @@ var _ = Describe("A chain of validators", func() {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: message}}
 	}
 	validating := func(steps ...chain.Step) chain.Config { return chain.Config{Steps: steps, Validating: true} }
+	fine, broken, size, name := verdict("fine", nil), verdict("broken", errStep), verdict("size", deny("too big")), verdict("name", deny("too long"))
 
-	It("names the step in a denial where the API server names a webhook of several", func() {
-		r, _ := serve(validating(verdict("size", deny("too big"))))
-		Expect(r.review("v1").Result.Message).To(Equal("too big"))
-		r, _ = serve(validating(verdict("fine", nil), verdict("size", deny("too big"))))
-		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-		refuse := onPod("size", func(*corev1.Pod) error { return deny("too big") })
-		r, _ = serve(chain.Config{Steps: []chain.Step{label("a", nil), refuse}})
-		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-	})
+	DescribeTable("runs them all, joins their denials, and names steps where the API server names a webhook of several:", func(message string, c chain.Config) {
+		r, _ := serve(c)
+		Expect(r.review("v1").Result.Message).To(Equal(message))
+	},
+		Entry("one alone", "too big", validating(size)),
+		Entry("the only denial", "size: too big", validating(fine, size, fine)),
+		Entry("two", "size: too big; name: too long", validating(size, fine, name)),
+		Entry("although another one failed, because a refusal is definite", "size: too big", validating(broken, size)),
+		Entry("one of a mutating step", "size: too big", chain.Config{Steps: []chain.Step{label("a", nil), onPod("size", func(*corev1.Pod) error { return deny("too big") })}}),
+	)
 
-	It("runs them all and joins their denials", func() {
-		r, _ := serve(validating(verdict("size", deny("too big")), verdict("fine", nil), verdict("name", deny("too long"))))
-		Expect(r.review("v1").Result.Message).To(Equal("size: too big; name: too long"))
-		r, _ = serve(validating(verdict("size", deny("too big")), verdict("fine", nil)))
-		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-	})
-
-	It("refuses although another one failed: a refusal is definite", func() {
-		r, _ := serve(validating(verdict("broken", errStep), verdict("size", deny("too big"))))
-		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-		r, _ = serve(validating(verdict("broken", errStep), verdict("fine", nil)))
+	It("fails when none denies and one failed", func() {
+		r, _ := serve(validating(broken, fine))
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 	})
 
@@ -352,6 +336,224 @@ var _ = Describe("A step that changes managedFields", func() {
 	},
 		Entry("of an entry's text", `[{"op":"remove","path":"/metadata/managedFields/0/fieldsV1/f:spec"},{"op":"add","path":"/metadata/managedFields/0/fieldsV1/f:status","value":{}}]`, func(e *metav1.ManagedFieldsEntry) { e.FieldsV1.SetRawBytes([]byte(`{"f:status":{}}`)) }),
 		Entry("of an entry's time", `[{"op":"replace","path":"/metadata/managedFields/0/time","value":"2027-01-02T03:04:05Z"}]`, func(e *metav1.ManagedFieldsEntry) { *e.Time = metav1.NewTime(e.Time.AddDate(1, 0, 0)) }),
-		Entry("of an entry", `[{"op":"replace","path":"/metadata/managedFields/0/manager","value":"helm"}]`, func(e *metav1.ManagedFieldsEntry) { e.Manager = "helm" }),
 	)
+})
+
+// onTree is a step on the untyped tree, on the decoded members of the object.
+func onTree(name string, edit func(map[string]any) error) chain.Step {
+	return mutation(name, newTree, func(_ context.Context, _ *chain.Call, u *unstructured.Unstructured) error {
+		return edit(u.Object)
+	})
+}
+
+// ignoring makes a step one whose failure is ignored.
+func ignoring(s chain.Step) chain.Step {
+	s.Ignore, s.Lenient = true, true
+	return s
+}
+
+// patched is the test's pod with the patch of a reply applied.
+func patched(r reply) map[string]any {
+	GinkgoHelper()
+	resp := r.review("v1")
+	Expect(resp.Allowed).To(BeTrue())
+	after := []byte(pod)
+	if resp.Patch != nil {
+		p, err := jsonpatch.DecodePatch(resp.Patch)
+		Expect(err).NotTo(HaveOccurred())
+		after, err = p.Apply(after)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	u := &unstructured.Unstructured{}
+	Expect(u.UnmarshalJSON(after)).To(Succeed())
+	return u.Object
+}
+
+// unwritable changes an object into one that JSON cannot hold.
+func unwritable(tree map[string]any) error {
+	tree["size"] = math.NaN()
+	return nil
+}
+
+var _ = Describe("Steps of a chain", func() {
+	oddly := func(name string) chain.Step {
+		return onTree(name, func(tree map[string]any) error {
+			tree["replicas"] = 3
+			tree["names"] = []string{"a", "b"}
+			return nil
+		})
+	}
+
+	DescribeTable("may put values into a tree that no decoder makes, whatever follows:", func(reinvoke bool, steps ...chain.Step) {
+		r, _ := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
+		Expect(patched(r)).To(And(HaveKeyWithValue("replicas", int64(3)), HaveKeyWithValue("names", []any{"a", "b"})))
+	},
+		Entry("nothing", false, oddly("a")),
+		Entry("a step under Ignore on a Go type", false, oddly("a"), ignoring(label("b", nil))),
+		Entry("a step that makes its own patch", false, oddly("a"), labelRaw("b")),
+		Entry("another round", true, oddly("a"), ignoring(labelTree("b"))),
+	)
+
+	It("see the values that earlier steps put into a tree in the types that a decoder uses", func() {
+		set := onTree("set", func(tree map[string]any) error {
+			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
+			return nil
+		})
+		add := mutation("add", newTree, func(_ context.Context, _ *chain.Call, u *unstructured.Unstructured) error {
+			labels := u.GetLabels()
+			labels["b"] = "2"
+			u.SetLabels(labels)
+			return nil
+		})
+		r, _ := serve(chain.Config{Steps: []chain.Step{set, add}})
+		Expect(patched(r)).To(HaveKeyWithValue("metadata", HaveKeyWithValue("labels", map[string]any{"a": "1", "b": "2"})))
+	})
+
+	Describe("with a change that cannot be written", func() {
+		bad := onTree("bad", unwritable)
+		panicking := mutation("bad", newUnwritable, func(_ context.Context, _ *chain.Call, s *unwritableKind) error {
+			s.Payload = "bad"
+			return nil
+		})
+
+		DescribeTable("under Ignore lose that change alone:", func(reinvoke bool, steps ...chain.Step) {
+			r, h := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
+			Expect(patched(r)).NotTo(HaveKey("size"))
+			if !reinvoke {
+				Expect(ran(r)).To(Equal("a c"))
+			}
+			Expect(h.logs.with("undone")).NotTo(BeEmpty())
+			for _, line := range h.logs.with("undone") {
+				Expect(line).To(HaveKeyWithValue("step", "bad"))
+			}
+		},
+			Entry("in the middle", false, label("a", nil), ignoring(bad), label("c", nil)),
+			Entry("at the end", false, label("a", nil), label("c", nil), ignoring(bad)),
+			Entry("before a step that makes its own patch", false, label("a", nil), ignoring(bad), labelRaw("c")),
+			Entry("with a type that panics", false, label("a", nil), ignoring(panicking), label("c", nil)),
+			Entry("with a type that panics when it is read", false, label("a", nil), ignoring(mutation("bad", newUnreadable, func(context.Context, *chain.Call, *unreadable) error { return nil })), label("c", nil)),
+			Entry("in several rounds", true, label("a", nil), ignoring(bad), label("c", nil)),
+		)
+
+		DescribeTable("under Fail are named, and no other step:", func(reinvoke bool, steps ...chain.Step) {
+			r, _ := serve(chain.Config{Steps: steps, Reinvoke: reinvoke})
+			Expect(r.Status).To(Equal(http.StatusInternalServerError))
+			Expect(r.Body).To(HavePrefix(`step "bad" failed: `))
+		},
+			Entry("last", false, ignoring(label("a", nil)), bad),
+			Entry("before one on another type", false, bad, label("c", nil)),
+			Entry("before one that makes its own patch", false, bad, labelRaw("c")),
+			Entry("among others on its type, where steps run again", true, labelTree("a"), bad, labelTree("c")),
+			Entry("with a type that panics", false, label("a", nil), panicking, label("c", nil)),
+		)
+
+		DescribeTable("are counted, and no other step:", func(decision string, steps ...chain.Step) {
+			h := newHook(allow)
+			h.Handler.Serve(volumes, chain.Config{Steps: steps})
+			h.ask()
+			const decisions = "eirinix_admission_decisions_total"
+			Expect(h.count(decisions, "bad", decision)).To(BeEquivalentTo(1))
+			Expect(h.count(decisions, "bad")).To(BeEquivalentTo(1))
+			Expect(h.count(decisions, "a", "patched")).To(BeEquivalentTo(1))
+		},
+			Entry("under Ignore", "ignored", label("a", nil), ignoring(bad), ignoring(label("c", nil))),
+			Entry("under Fail", "failed", label("a", nil), bad, ignoring(label("c", nil))),
+		)
+
+		It("under Fail are named together where they changed the object together", func() {
+			r, _ := serve(chain.Config{Steps: []chain.Step{label("z", nil), labelTree("a"), bad}})
+			Expect(r.Status).To(Equal(http.StatusInternalServerError))
+			Expect(r.Body).To(And(HavePrefix(`one of the extensions ["a" "bad"] failed: `), Not(ContainSubstring(`"z"`))))
+		})
+	})
+
+	It("are dropped with a run that was undone, also when the next one succeeds", func() {
+		runs := 0
+		flaky := ignoring(label("flaky", func(c *chain.Call) error {
+			runs++
+			c.Warn(fmt.Sprintf("run %d", runs))
+			c.Annotate(fmt.Sprintf("run-%d", runs), "yes")
+			if runs == 1 {
+				return errStep
+			}
+			return nil
+		}))
+		again := ignoring(label("again", nil))
+		r, _ := serve(chain.Config{Steps: []chain.Step{again, flaky, again}, Reinvoke: true})
+		Expect(runs).To(Equal(2))
+		Expect(r.review("v1").Warnings).To(Equal([]string{"run 2"}))
+		Expect(r.review("v1").AuditAnnotations).To(Equal(map[string]string{"run-2": "yes"}))
+	})
+})
+
+// unwritableKind is a Go type that panics while it is encoded with the payload "bad".
+type unwritableKind struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Payload           payload `json:"payload,omitempty"`
+}
+
+type payload string
+
+func (m payload) MarshalJSON() ([]byte, error) {
+	if m == "bad" {
+		panic("cannot be encoded")
+	}
+	return []byte(`"good"`), nil
+}
+
+func (s *unwritableKind) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func newUnwritable() runtime.Object { return &unwritableKind{} }
+
+// unreadable is a type whose decoder panics.
+type unreadable struct{ unwritableKind }
+
+func (*unreadable) UnmarshalJSON([]byte) error { panic("unreadable") }
+
+func newUnreadable() runtime.Object { return &unreadable{} }
+
+var _ = Describe("Checks of a chain", func() {
+	update := func(req *admissionv1.AdmissionRequest) {
+		req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(pod)
+	}
+
+	It("do not see the changes of another step", func() {
+		var seen []string
+		rename := func(name string, newObject func() runtime.Object) chain.Step {
+			return check(name, newObject, func(oldObj, newObj runtime.Object) error {
+				for _, obj := range []runtime.Object{oldObj, newObj} {
+					seen = append(seen, obj.(metav1.Object).GetName())
+					obj.(metav1.Object).SetName("defaulted by " + name)
+				}
+				return nil
+			})
+		}
+		r, _ := serve(chain.Config{Validating: true, Steps: []chain.Step{
+			rename("a", newPod), rename("b", newPod), rename("c", newTree), ignoring(rename("d", newPod)), rename("e", newPod), rename("f", newTree),
+		}}, update)
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(strings.Join(seen, " ")).To(Equal(strings.TrimSpace(strings.Repeat("web-0 ", 12))))
+	})
+
+	It("work on objects of their own beside one that was left behind", func() {
+		left := make(chan struct{})
+		meddle := func(objects ...runtime.Object) error {
+			for range 1000 { // the race detector looks on
+				for _, obj := range objects {
+					metav1.SetMetaDataAnnotation(&obj.(*corev1.Pod).ObjectMeta, "meddled", "yes")
+				}
+			}
+			return nil
+		}
+		slow := check("slow", newPod, func(oldObj, newObj runtime.Object) error { <-left; return meddle(oldObj, newObj) })
+		slow.Timeout = 50 * time.Millisecond
+		quick := check("quick", newPod, func(oldObj, newObj runtime.Object) error { close(left); return meddle(oldObj, newObj) })
+		r, _ := serve(chain.Config{Validating: true, Steps: []chain.Step{slow, quick}}, update)
+		Expect(r.Body).To(HavePrefix(`step "slow" failed: no answer before the deadline`))
+	})
 })

@@ -47,6 +47,14 @@ func manyContainers(n int) []byte {
 	return []byte(`{"spec":{"containers":[` + strings.Repeat(`{"name":"a","image":"b"},`, n) + `{}]}}`)
 }
 
+// serveStep serves a step that runs a function.
+func serveStep(h *Handler, run func()) {
+	h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
+		Name: "a", New: newPod, Mutates: true,
+		Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { run(); return nil },
+	}}})
+}
+
 // hung returns how many conversions have been left behind and hang.
 func hung(h *Handler) float64 {
 	registry := prometheus.NewRegistry()
@@ -87,10 +95,7 @@ func TestConversionsThatHangLeaveAdmissionAsItWas(t *testing.T) {
 		h, logs := converting(t, 0, until)
 		var draining atomic.Bool
 		h.Draining = draining.Load
-		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
-			Name: "a", New: newPod, Mutates: true,
-			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil },
-		}}})
+		serveStep(h, func() {})
 		admits := func() {
 			began := time.Now()
 			g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
@@ -136,10 +141,7 @@ func TestAConversionAndAStepThatHangAtOnceAreCountedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, until := NewWithT(t), make(chan struct{})
 		h, _ := converting(t, 8<<20, until)
-		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
-			Name: "a", New: newPod, Mutates: true,
-			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { <-until; return nil },
-		}}})
+		serveStep(h, func() { <-until })
 		body := bytes.Repeat([]byte("x"), 2*firstBytes)
 		conversion, step := sent(h, shops+"?timeout=1s", body), sent(h, "/mutate/a?timeout=1s", podReview())
 		<-conversion
@@ -176,10 +178,7 @@ func TestConversionsShareTheMemoryForTheirObjects(t *testing.T) {
 			answers = append(answers, sent(h, shops+timeout, []byte("x")))
 		}
 		g.Expect(all.TryAcquire(decode.MaxMemory-fit*together+1)).To(BeFalse(), "as many as fit hold memory")
-		h.Serve("/mutate/a", chain.Config{Steps: []chain.Step{{
-			Name: "a", New: newPod, Mutates: true,
-			Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return nil },
-		}}})
+		serveStep(h, func() {})
 		began := time.Now()
 		g.Expect((<-sent(h, "/mutate/a", podReview())).Code).To(Equal(http.StatusOK))
 		g.Expect(time.Since(began)).To(BeZero(), "steps have their own")

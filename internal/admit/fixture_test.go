@@ -1,5 +1,7 @@
 package admit_test
 
+// This file holds what the specs share: a server of steps, the requests of an API server, and a log.
+
 import (
 	"bytes"
 	"context"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -26,6 +29,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 )
+
+func TestAdmit(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "admit")
+}
 
 const (
 	volumes = "/mutate/volumes"
@@ -190,10 +199,7 @@ func (h *hook) ask(changes ...func(*admissionv1.AdmissionRequest)) reply {
 
 func (h *hook) post(path, body string) reply {
 	GinkgoHelper()
-	req, err := http.NewRequest(http.MethodPost, h.URL+path, strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
-	req.Header.Set("Content-Type", "application/json")
-	return h.do(req)
+	return h.do(posted(h.URL+path, body))
 }
 
 func (h *hook) do(req *http.Request) reply {

@@ -1,6 +1,8 @@
 package admit
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,6 +13,8 @@ import (
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
+
+// These specs are about the metrics of requests, and about what metrics and traces cost a call.
 
 var _ = Describe("Metrics", func() {
 	var (
@@ -42,37 +46,10 @@ eirinix_admission_refused_requests_total{code="503"} 2
 `))
 	})
 
-	It("measure the sizes of requests", func() {
-		m.requestBytes.Observe(22 << 10)
-		m.requestBytes.Observe(12 << 20)
-		Expect(shown("eirinix_admission_request_bytes")).To(HaveSuffix(`
-eirinix_admission_request_bytes_bucket{le="1024"} 0
-eirinix_admission_request_bytes_bucket{le="4096"} 0
-eirinix_admission_request_bytes_bucket{le="16384"} 0
-eirinix_admission_request_bytes_bucket{le="65536"} 1
-eirinix_admission_request_bytes_bucket{le="262144"} 1
-eirinix_admission_request_bytes_bucket{le="1.048576e+06"} 1
-eirinix_admission_request_bytes_bucket{le="4.194304e+06"} 1
-eirinix_admission_request_bytes_bucket{le="1.6777216e+07"} 2
-eirinix_admission_request_bytes_bucket{le="+Inf"} 2
-eirinix_admission_request_bytes_sum 1.260544e+07
-eirinix_admission_request_bytes_count 2
-`))
-	})
-
 	It("are shared by the Managers of a program", func() {
-		again, err := NewMetrics(registry)
-		Expect(err).NotTo(HaveOccurred())
+		Must(NewMetrics(registry)).inFlight.Inc()
 		m.inFlight.Inc()
-		again.inFlight.Inc()
 		Expect(shown()).To(ContainSubstring("eirinix_admission_in_flight_requests 2"))
-	})
-
-	It("do not fight for a name that something else has", func() {
-		taken := prometheus.NewRegistry()
-		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "eirinix_admission_panics_total"}))
-		_, err := NewMetrics(taken)
-		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
 	})
 
 	It("return an error when the same name and help belong to a collector of another type", func() {
@@ -105,22 +82,22 @@ eirinix_admission_request_bytes_count 2
 		})).To(BeZero())
 	})
 
+	It("and traces cost a call no memory without a Tracer, although it carries a trace", func() {
+		h := &Handler{}
+		asked := httptest.NewRequest(http.MethodPost, "/mutate/volumes", http.NoBody)
+		asked.Header.Set("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		w := httptest.NewRecorder()
+		h.prepare()
+		Expect(testing.AllocsPerRun(100, func() {
+			same, ended := h.traced(w, asked, "volumes")
+			h.runner.Logger(same.Context())
+			h.refusedSpan(same.Context(), http.StatusServiceUnavailable, nil)
+			ended(http.StatusOK)
+		})).To(BeZero())
+	})
+
 	It("keep to the conventions of Prometheus", func() {
 		m.refusedWith(400)
 		Expect(promlint.New(strings.NewReader(shown())).Lint()).To(BeEmpty())
 	})
 })
-
-// BenchmarkMetrics records the metrics of one call, but for those of its steps.
-func BenchmarkMetrics(b *testing.B) {
-	m, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		m.inFlight.Inc()
-		m.requestBytes.Observe(22 << 10)
-		m.inFlight.Dec()
-	}
-}

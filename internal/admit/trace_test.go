@@ -1,15 +1,18 @@
 package admit_test
 
+// This file specifies what a call leaves: its spans, what else names its trace, and the lines of the log.
+
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	goruntime "runtime"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,10 +21,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
@@ -110,18 +117,22 @@ func (t *tracer) ended() map[string]span {
 	return found
 }
 
+// sampled and unsampled are the parents that an API server gives a call.
+const (
+	sampled   = "00-" + traceID + "-" + spanID + "-01"
+	unsampled = "00-" + traceID + "-" + spanID + "-00"
+)
+
 // traced sends the review of a pod as an API server does that samples it.
 func (h *hook) traced(query string) reply {
 	GinkgoHelper()
-	return h.from(query, "00-"+traceID+"-"+spanID+"-01")
+	return h.from(query, sampled)
 }
 
 // from sends the review of a pod with this parent.
 func (h *hook) from(query, parent string) reply {
 	GinkgoHelper()
-	req, err := http.NewRequest(http.MethodPost, h.URL+volumes+query, strings.NewReader(body("v1", request())))
-	Expect(err).NotTo(HaveOccurred())
-	req.Header.Set("Content-Type", "application/json")
+	req := posted(h.URL+volumes+query, body("v1", request()))
 	req.Header.Set("Traceparent", parent)
 	return h.do(req)
 }
@@ -177,23 +188,20 @@ var _ = Describe("The spans of a call", func() {
 		Expect(spans["first"].ended[0]).NotTo(BeTemporally(">", spans["second"].started), "although its decision is known later")
 	})
 
-	It("show a denial with its reason, which is no error, and the trace in each line of the log", func() {
+	It("show a denial with its reason, which is no error, and the trace in each line of the log if it is sampled", func() {
 		serve(chain.Config{Steps: []chain.Step{deny}, Validating: true})
+		h.from("?timeout=10s", unsampled)
+		h.from("?timeout=never", unsampled)
+		Expect(h.logs.with("denied")).To(HaveLen(2))
+		Expect(h.logs.all()).NotTo(ContainElement(ContainSubstring(traceID)), "it leads nowhere")
+		t.all = nil
 		h.traced("?timeout=10s")
 		spans := t.ended()
 		for _, name := range []string{"volumes", "deny"} {
 			Expect(spans[name].attributes).To(And(HaveKeyWithValue("eirinix.decision", "denied"), HaveKeyWithValue("eirinix.reason", HaveSuffix("no root"))))
 			Expect(spans[name].status).To(Equal(codes.Unset))
 		}
-		Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
-	})
-
-	It("are in no line of the log if the trace is not sampled, because it leads nowhere", func() {
-		serve(chain.Config{Steps: []chain.Step{deny}, Validating: true})
-		h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
-		h.from("?timeout=never", "00-"+traceID+"-"+spanID+"-00")
-		Expect(h.logs.with("denied")).To(HaveLen(2))
-		Expect(h.logs.all()).NotTo(ContainElement(ContainSubstring(traceID)))
+		Expect(h.logs.with(traceID)).To(ConsistOf(HaveKeyWithValue("msg", ContainSubstring("denied"))))
 	})
 
 	DescribeTable("show a failure", func(fail func(context.Context) error, query, kind, text string) {
@@ -214,15 +222,6 @@ var _ = Describe("The spans of a call", func() {
 		Entry("that ends its goroutine", func(context.Context) error { goruntime.Goexit(); return nil }, "?timeout=10s", "_OTHER", "ended its goroutine"),
 		Entry("that came too late", func(ctx context.Context) error { <-ctx.Done(); <-time.After(time.Millisecond); return nil }, "?timeout=100ms", "timeout", "deadline"),
 	)
-
-	It("show the failure of a change that several steps made together in each of them", func() {
-		serve(chain.Config{Steps: []chain.Step{onTree("first", func(map[string]any) error { return nil }), onTree("bad", unwritable)}})
-		Expect(h.traced("?timeout=10s").Body).To(HavePrefix("one of the extensions"))
-		spans := t.ended()
-		for _, name := range []string{"volumes", "first", "bad"} {
-			Expect(spans[name].status).To(Equal(codes.Error), name)
-		}
-	})
 
 	It("show a step that failurePolicy ignores as failed, and the call as allowed", func() {
 		sick := onPod("sick", func(*corev1.Pod) error { return errors.New("no quota") })
@@ -251,48 +250,44 @@ var _ = Describe("The spans of a call", func() {
 		Expect(spans["volumes"].attributes).To(HaveKeyWithValue("eirinix.decision", "allowed"))
 	})
 
-	It("show a request that is no review", func() {
+	DescribeTable("show a request that", func(query, text string, status codes.Code, code int, reason string) {
 		serve(chain.Config{Steps: []chain.Step{deny}})
-		req, err := http.NewRequest(http.MethodPost, h.URL+volumes, strings.NewReader("{"))
-		Expect(err).NotTo(HaveOccurred())
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
+		req := posted(h.URL+volumes+query, text)
+		req.Header.Set("Traceparent", sampled)
 		h.do(req)
-		Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(400)))
-		Expect(t.ended()["volumes"].status).To(Equal(codes.Unset), "the mistake is the client's")
+		call := t.ended()["volumes"]
+		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(code)))
+		Expect(call.status).To(Equal(status))
+		Expect(call.text).To(ContainSubstring(reason))
 		Expect(h.logs.with("refused a request")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
-	})
-
-	It("show a request that gets no slot", func() {
-		serve(chain.Config{Steps: []chain.Step{deny}})
-		h.traced("?timeout=1ns")
-		Expect(t.ended()["volumes"].status).To(Equal(codes.Error))
-		Expect(t.ended()["volumes"].text).To(ContainSubstring("no slot"))
-	})
+	},
+		Entry("is no review, which is the client's mistake", "", "{", codes.Unset, 400, ""),
+		Entry("gets no slot", "?timeout=1ns", body("v1", request()), codes.Error, 500, "no slot"),
+	)
 
 	It("show a conversion", func() {
 		serve(chain.Config{})
+		var broken error
 		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte, _ admit.Room) ([]byte, error) {
-			return nil, errors.New("at " + trace.SpanContextFromContext(ctx).SpanID().String())
+			return []byte(trace.SpanContextFromContext(ctx).SpanID().String()), broken
 		}}})
-		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusInternalServerError))
+		answered := h.post("/convert/volumes", "{}")
 		call := t.ended()["volumes.example.com"]
+		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(200)))
+		Expect(answered.Body).To(Equal(call.at.SpanID().String()))
+		t.all, broken = nil, errors.New("no shop")
+		h.post("/convert/volumes", "{}")
+		call = t.ended()["volumes.example.com"]
 		Expect(call.status).To(Equal(codes.Error))
-		Expect(call.text).To(Equal("at " + call.at.SpanID().String()))
+		Expect(call.text).To(Equal("no shop"))
 		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(500)))
-
-		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte, admit.Room) ([]byte, error) {
-			return []byte("{}"), nil
-		}}})
-		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusOK))
-		Expect(t.ended()["others.example.com"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(200)))
 	})
 
 	It("are the exemplars of the durations, if the trace is sampled", func() {
 		for _, fail := range []error{nil, errStep} {
 			serve(chain.Config{Steps: []chain.Step{onPod("first", func(*corev1.Pod) error { return fail })}})
 			h.ask()
-			h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
+			h.from("?timeout=10s", unsampled)
 			Expect(h.exemplars()).To(BeEmpty())
 			h.traced("?timeout=10s")
 			Expect(h.exemplars()).To(ConsistOf("eirinix_admission_duration_seconds "+traceID, "eirinix_admission_step_duration_seconds "+traceID))
@@ -301,21 +296,17 @@ var _ = Describe("The spans of a call", func() {
 
 	It("are told to a recording, and tell of it", func() {
 		serve(chain.Config{Steps: []chain.Step{deny}})
-		for _, recorded := range []bool{true, false} {
-			asked := httptest.NewRequest(http.MethodPost, volumes, strings.NewReader(body("v1", request())))
-			asked.Header.Set("Content-Type", "application/json")
-			asked.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
-			w := &recording{ResponseRecorder: httptest.NewRecorder()}
-			if recorded {
-				h.Handler.ServeHTTP(w, asked)
-				Expect(w.trace).To(Equal(traceID))
-				Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("eirinix.recorded", true))
-				t.all = nil
-				continue
-			}
-			h.Handler.ServeHTTP(w.ResponseRecorder, asked)
-			Expect(t.ended()["volumes"].attributes).NotTo(HaveKey("eirinix.recorded"))
+		ask := func(w http.ResponseWriter) any {
+			t.all = nil
+			asked := posted(volumes, body("v1", request()))
+			asked.Header.Set("Traceparent", sampled)
+			h.Handler.ServeHTTP(w, asked)
+			return t.ended()["volumes"].attributes["eirinix.recorded"]
 		}
+		w := &recording{ResponseRecorder: httptest.NewRecorder()}
+		Expect(ask(w)).To(BeTrue())
+		Expect(w.trace).To(Equal(traceID))
+		Expect(ask(httptest.NewRecorder())).To(BeNil())
 	})
 })
 
@@ -344,3 +335,100 @@ func (h *hook) exemplars() (found []string) {
 	}
 	return found
 }
+
+var _ = Describe("The log", func() {
+	It("names the user, the object, the step, the reason and the duration of a denial", func() {
+		h := newHook(returning(admission.Denied("no root")))
+		h.ask(func(r *admissionv1.AdmissionRequest) {
+			r.Resource = metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+			r.SubResource = "scale"
+			r.Operation = admissionv1.Update
+		})
+		Expect(h.logs.all()).To(HaveLen(1))
+		Expect(h.logs.with("denied")).To(ConsistOf(And(
+			HaveKeyWithValue("user", "alice"),
+			HaveKeyWithValue("operation", "UPDATE"),
+			HaveKeyWithValue("resource", "deployments.apps/scale"),
+			HaveKeyWithValue("namespace", "cf"),
+			HaveKeyWithValue("name", "web-0"),
+			HaveKeyWithValue("step", "volumes"),
+			HaveKeyWithValue("uid", uid),
+			HaveKeyWithValue("code", BeEquivalentTo(403)),
+			HaveKeyWithValue("reason", "no root"),
+			HaveKeyWithValue("took", aDuration()),
+			HaveKeyWithValue("level", BeEquivalentTo(0)),
+		)))
+	})
+
+	It("samples denials for one reason, and says how many it withheld", func() {
+		reason := "no root"
+		h := newHook(func(context.Context, admission.Request) admission.Response { return admission.Denied(reason) })
+		for range 30 {
+			h.ask()
+		}
+		Expect(h.logs.with("denied")).To(HaveLen(10))
+		others := 0 // reasons can share a hash with the first one
+		for ; len(h.logs.with("denied")) == 10 && others < 20; others++ {
+			reason = fmt.Sprintf("no image %d", others)
+			h.ask()
+		}
+		Expect(h.logs.with("denied")).To(HaveLen(11))
+		Expect(h.logs.with("denied")[10]).To(And(HaveKeyWithValue("reason", reason), HaveKeyWithValue("withheld", BeEquivalentTo(19+others))))
+		Expect(h.count("eirinix_admission_decisions_total", "volumes", "denied")).To(BeEquivalentTo(30 + others))
+	})
+
+	It("reports an admission only at a higher verbosity", func() {
+		h := newHook(withPatch(`[{"op":"add","path":"/spec/hostname","value":"`+secret+`"}]`, nil))
+		h.ask().review("v1")
+		Expect(h.logs.all()).To(HaveLen(1))
+		Expect(h.logs.with("allowed")).To(ConsistOf(And(
+			HaveKeyWithValue("level", BeEquivalentTo(1)),
+			HaveKeyWithValue("step", "volumes"),
+			HaveKeyWithValue("took", aDuration()),
+			HaveKey("patchBytes"),
+		)))
+	})
+
+	It("names the step where several share a webhook, and the webhook beside it", func() {
+		verdict := func(name string, err error) chain.Step {
+			return check(name, newPod, func(runtime.Object, runtime.Object) error { return err })
+		}
+		denial := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errStep)
+		h := newHook(allow)
+		h.Handler.Serve("/validate/pods-1", chain.Config{Validating: true, Steps: []chain.Step{
+			verdict("size", denial), verdict("broken", errStep), verdict("fine", nil), verdict("name", denial),
+		}})
+		h.post("/validate/pods-1", body("v1", request())).review("v1")
+		Expect(h.logs.with("denied")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "size, name"))))
+		Expect(h.logs.with("the denial of another one")).To(ConsistOf(And(
+			HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "broken"), HaveKeyWithValue("error", ContainSubstring(errStep.Error())))))
+		Expect(h.logs.all()).To(HaveLen(2))
+
+		h.Handler.Serve("/validate/pods-2", chain.Config{Validating: true, Steps: []chain.Step{verdict("broken", errStep), verdict("also", errStep)}})
+		h.post("/validate/pods-2", body("v1", request()))
+		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-2"), HaveKeyWithValue("step", "broken"))))
+		Expect(h.logs.with("the failure of an earlier one")).To(ConsistOf(HaveKeyWithValue("step", "also")))
+	})
+
+	DescribeTable("has the panic of a step that was left behind", func(ignore bool) {
+		var begun atomic.Bool
+		late := make(chan struct{})
+		step := label("late", func(*chain.Call) error {
+			begun.Store(true)
+			<-late
+			panic("too late")
+		})
+		step.Ignore = ignore
+		h := newHook(allow)
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{step}})
+		for !begun.Load() { // on a slow machine the time may be over before
+			h.post(volumes+"?timeout=40ms", body("v1", request()))
+		}
+		close(late)
+		Eventually(h.logs.with).WithArguments("panicked after its deadline").Should(ConsistOf(And(
+			HaveKeyWithValue("step", "late"), HaveKeyWithValue("error", ContainSubstring("too late")), HaveKeyWithValue("stack", ContainSubstring("trace_test.go")))))
+	},
+		Entry("under Fail", false),
+		Entry("under Ignore", true),
+	)
+})

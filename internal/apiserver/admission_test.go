@@ -1,5 +1,7 @@
 package apiserver_test
 
+// This file specifies the objects that webhooks receive, and how a text of objects is taken apart.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -98,9 +100,39 @@ var _ = Describe("The object that webhooks receive", func() {
 		Expect(update("spec: {a: 1}", "spec: {a: 1}, status: {b: 2}")).To(ContainSubstring(`"generation":7`))
 		Expect(update("spec: {a: 1}", "spec: {a: 2}")).To(ContainSubstring(`"generation":8`))
 	})
+})
 
-	It("lies in a namespace though it has no metadata", func() {
-		mutated, _ := shown(apiserver.Request{Operation: admissionv1.Create, Object: `{apiVersion: v1, kind: ConfigMap}`})
-		Expect(mutated.Object.Raw).To(MatchJSON(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default"}}`))
+var _ = Describe("A text of objects", func() {
+	DescribeTable("is taken apart as kubectl does", func(text string, expected ...string) {
+		all, err := apiserver.Documents([]byte(text))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(all).To(HaveLen(len(expected)))
+		for i, e := range expected {
+			Expect(all[i]).To(MatchJSON(e))
+		}
+	},
+		Entry("nothing", ""),
+		Entry("YAML", "a: 1\n---\n# none\n---\nb: 2\n", `{"a": 1}`, `{"b": 2}`),
+		Entry("with a byte order mark", "\ufeffa: 1\n", `{"a": 1}`),
+		Entry("JSON after JSON", `{"a": 1}{"b": 2}`+"\n"+`{"c": 3}`, `{"a": 1}`, `{"b": 2}`, `{"c": 3}`),
+	)
+
+	DescribeTable("that is none is refused, and not read by half", func(text, message string) {
+		_, err := apiserver.Documents([]byte(text))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+	},
+		Entry("text after JSON", `{"a": 1} garbage: [`, "neither JSON nor YAML"),
+		Entry("a template", "a: {{ .Values.a }}\nb: [", "neither JSON nor YAML"),
+		Entry("UTF-16", "\xff\xfea\x00:\x00", "perhaps UTF-16"),
+	)
+
+	It("is one object where one is asked for", func() {
+		_, err := apiserver.ReadDocument([]byte("{apiVersion: v1, kind: Pod}\n---\n{apiVersion: v1, kind: Pod}"))
+		Expect(err).To(MatchError(ContainSubstring("several objects; give one at a time")))
+		_, err = apiserver.ReadDocument([]byte("# nothing"))
+		Expect(err).To(MatchError(ContainSubstring("the text holds no object")))
+		d, err := apiserver.ReadDocument([]byte(`{"apiVersion": "v1", "kind": "Pod", "spec": {"big": 12345678901234567890.0}}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(d.Raw)).To(ContainSubstring("12345678901234567890.0"))
 	})
 })

@@ -1,10 +1,13 @@
 package chain
 
+// This file specifies which requests a step is asked about: by rules, selectors, and what controllers maintain.
+
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -17,6 +20,12 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
+
+func TestChain(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "chain")
+}
 
 func matcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) *Matcher {
 	GinkgoHelper()
@@ -59,33 +68,18 @@ var _ = Describe("A Matcher", func() {
 			Expect(matcher(rules(rule), nil, nil).Matches(asked(request))).To(Equal(expected))
 		},
 		Entry("all is said", "CREATE core v1 pods", "CREATE core/v1/pods cf", true),
-		Entry("one of several operations", "CREATE,UPDATE core v1 pods", "UPDATE core/v1/pods cf", true),
 		Entry("another operation", "CREATE,UPDATE core v1 pods", "DELETE core/v1/pods cf", false),
 		Entry("any operation", "* core v1 pods/exec", "CONNECT core/v1/pods/exec cf", true),
-		Entry("another group", "CREATE apps v1 pods", "CREATE core/v1/pods cf", false),
 		Entry("the core group is not any group", "CREATE core v1 deployments", "CREATE apps/v1/deployments cf", false),
-		Entry("any group", "CREATE * v1 deployments", "CREATE apps/v1/deployments cf", true),
-		Entry("another version", "CREATE apps v1beta1,v1beta2 deployments", "CREATE apps/v1/deployments cf", false),
-		Entry("any version", "CREATE apps * deployments", "CREATE apps/v1/deployments cf", true),
-		Entry("one of several resources", "CREATE core v1 services,pods", "CREATE core/v1/pods cf", true),
-		Entry("another resource", "CREATE core v1 services", "CREATE core/v1/pods cf", false),
 		Entry("pods are not their status", "UPDATE core v1 pods", "UPDATE core/v1/pods/status cf", false),
 		Entry("their status is not pods", "UPDATE core v1 pods/status", "UPDATE core/v1/pods cf", false),
-		Entry("a subresource", "UPDATE core v1 pods/status", "UPDATE core/v1/pods/status cf", true),
-		Entry("another subresource", "CONNECT core v1 pods/exec", "CONNECT core/v1/pods/attach cf", false),
 		Entry("any subresource", "UPDATE core v1 pods/*", "UPDATE core/v1/pods/status cf", true),
-		Entry("any subresource has none too", "UPDATE core v1 pods/*", "UPDATE core/v1/pods cf", true),
 		Entry("any subresource of another", "UPDATE core v1 nodes/*", "UPDATE core/v1/pods/status cf", false),
-		Entry("any resource", "UPDATE core v1 *", "UPDATE core/v1/pods cf", true),
 		Entry("any resource has no subresource", "UPDATE core v1 *", "UPDATE core/v1/pods/status cf", false),
-		Entry("the status of any resource", "UPDATE * * */status", "UPDATE apps/v1/deployments/status cf", true),
 		Entry("the status of any resource is no resource", "UPDATE * * */status", "UPDATE apps/v1/deployments cf", false),
 		Entry("all", "* * * */*", "DELETE apps/v1/deployments/scale cf", true),
-		Entry("only namespaced, of a namespace", "* * * * Namespaced", "CREATE core/v1/pods cf", true),
 		Entry("only namespaced, of the cluster", "* * * * Namespaced", "CREATE core/v1/nodes", false),
 		Entry("only namespaced, and a namespace carries its name", "* * * * Namespaced", "DELETE core/v1/namespaces cf", false),
-		Entry("only of the cluster, of a namespace", "* * * * Cluster", "CREATE core/v1/pods cf", false),
-		Entry("only of the cluster", "* * * * Cluster", "CREATE core/v1/nodes", true),
 		Entry("only of the cluster, and a namespace", "* * * * Cluster", "UPDATE core/v1/namespaces cf", true),
 		Entry("only of the cluster, and the namespaces of another group", "* * * * Cluster", "UPDATE example.org/v1/namespaces cf", false),
 		Entry("of any scope", "* * * * *", "CREATE core/v1/nodes", true),
@@ -125,22 +119,16 @@ var _ = Describe("A Matcher", func() {
 		func(selector *metav1.LabelSelector, request string, expected bool) {
 			Expect(matcher(rules("* * * */*"), nil, selector).Matches(asked(request))).To(Equal(expected))
 		},
-		Entry("none", nil, "CREATE core/v1/pods cf", true),
-		Entry("an empty one", &metav1.LabelSelector{}, "CREATE core/v1/pods cf", true),
 		Entry("the name", theNamespace("cf"), "CREATE core/v1/pods cf", true),
 		Entry("another name", theNamespace("cf"), "CREATE core/v1/pods cf-2", false),
-		Entry("one of several names", where(name, "In", "a", "cf"), "CREATE core/v1/pods cf", true),
 		Entry("none of several names", where(name, "In", "a", "b"), "CREATE core/v1/pods cf", false),
 		Entry("an excluded name", where(name, "NotIn", "kube-system", "cf"), "CREATE core/v1/pods cf", false),
-		Entry("a name that is not excluded", where(name, "NotIn", "kube-system"), "CREATE core/v1/pods cf", true),
 		Entry("a name at all", where(name, "Exists"), "CREATE core/v1/pods cf", true),
 		Entry("no name, which no review holds", where(name, "DoesNotExist"), "CREATE core/v1/pods cf", true),
-		Entry("another label, which no review holds", where("team", "In", "blue"), "CREATE core/v1/pods cf", true),
 		Entry("another label, and another name", both(where("team", "In", "blue"), where(name, "NotIn", "cf")), "CREATE core/v1/pods cf", false),
 		Entry("another label, and the name", both(where("team", "In", "blue"), where(name, "In", "cf")), "CREATE core/v1/pods cf", true),
 		Entry("an object of the cluster", theNamespace("cf"), "CREATE core/v1/nodes", true),
 		Entry("the namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf", true),
-		Entry("another namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf-2", false),
 		Entry("the namespaces of another group, whose labels the API server takes", theNamespace("cf"), "UPDATE example.org/v1/namespaces cf-2", true),
 	)
 
@@ -197,30 +185,6 @@ func arrived(env int) *admissionv1.AdmissionRequest {
 	return req
 }
 
-func BenchmarkMatch(b *testing.B) {
-	req := arrived(3 * 23)
-	rule := rules("CREATE,UPDATE core v1 services,pods Namespaced")
-	notSystem := where("kubernetes.io/metadata.name", "NotIn", "kube-system", "kube-node-lease", "kube-public")
-	web := where("app", "In", "web", "app")
-	for _, bench := range []struct {
-		name               string
-		objects, namespace *metav1.LabelSelector
-	}{{"rules", nil, nil}, {"namespace", nil, notSystem}, {"objects", web, notSystem}} {
-		b.Run(bench.name, func(b *testing.B) {
-			m, err := NewMatcher(rule, bench.objects, bench.namespace)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if !m.Matches(req) {
-					b.Fatal("does not match")
-				}
-			}
-		})
-	}
-}
-
 const (
 	web         = `{"kind":"Pod","metadata":{"name":"a","labels":{"app":"web","tier":""}},"spec":{}}`
 	unlabelled  = `{"kind":"Pod","metadata":{"name":"a"}}`
@@ -235,35 +199,22 @@ var _ = Describe("An objectSelector", func() {
 			req.Object.Raw, req.OldObject.Raw = []byte(object), []byte(oldObject)
 			Expect(matcher(rules("* * * */*"), selector, nil).Matches(req)).To(Equal(expected))
 		},
-		Entry("none", nil, execOptions, "", true),
-		Entry("an empty one", &metav1.LabelSelector{}, "", "", true),
 		Entry("the object has it", isWeb, web, "", true),
-		Entry("the object does not", isWeb, unlabelled, "", false),
 		Entry("the old object has it", isWeb, unlabelled, web, true),
-		Entry("only the old object is there, and has it", isWeb, "", web, true),
 		Entry("only the old object is there, and null for the new one", isWeb, "null", web, true),
 		Entry("none is there", isWeb, "", "", false),
 		Entry("none is there, not even for a label's absence", where("app", "DoesNotExist"), "", "null", false),
 		Entry("all must be met by the same object", both(where("app", "In", "web"), where("old", "Exists")), web, `{"metadata":{"labels":{"old":""}}}`, false),
-		Entry("another value", where("app", "In", "db", "weblog", "we"), web, "", false),
-		Entry("matchLabels", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", "tier": ""}}, web, "", true),
 		Entry("matchLabels, not all", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", "tier": "x"}}, web, "", false),
-		Entry("an empty value", where("tier", "Exists"), web, "", true),
 		Entry("no such label", where("old", "Exists"), web, "", false),
 		Entry("a label that must not be", where("app", "DoesNotExist"), web, "", false),
-		Entry("a label that is not", where("old", "DoesNotExist"), web, "", true),
-		Entry("an excluded value", where("app", "NotIn", "web"), web, "", false),
-		Entry("a value that is not excluded", where("app", "NotIn", "db"), web, "", true),
 		Entry("no value is not an empty one", where("app", "In", "", "web"), unlabelled, "", false),
 		Entry("no empty value to be excluded", where("app", "NotIn", ""), unlabelled, "", true),
-		Entry("no value to be excluded", where("app", "NotIn", "web"), unlabelled, "", true),
 		Entry("no metadata and so no labels", where("app", "DoesNotExist"), execOptions, "", false),
-		Entry("metadata of null", where("app", "DoesNotExist"), `{"metadata":null}`, "", true),
 		Entry("labels of null", where("app", "DoesNotExist"), `{"metadata":{"labels":null}}`, "", true),
 		Entry("metadata elsewhere", isWeb, `{"spec":{"template":{"metadata":{"labels":{"app":"web"}}}},"metadata":{}}`, "", false),
 		Entry("labels elsewhere", isWeb, `{"labels":{"app":"web"},"metadata":{"annotations":{"labels":"{}"}}}`, "", false),
 		Entry("spelt with an escape", isWeb, `{"metadata":{"labels":{"\u0061pp":"w\u0065b"}}}`, "", true),
-		Entry("spelt with an escape, another value", isWeb, `{"metadata":{"labels":{"\u0061pp":"w\u0065bs"}}}`, "", false),
 		Entry("the members' names too", isWeb, `{"m\u0065tadata":{"labels":{"app":"web"}}}`, "", true),
 		Entry("an escape, and no metadata", where("app", "DoesNotExist"), `{"a\u0062":1}`, "", false),
 		Entry("an escape, and metadata of null", where("app", "DoesNotExist"), `{"a\u0062":1,"metadata":null}`, "", true),
@@ -271,7 +222,6 @@ var _ = Describe("An objectSelector", func() {
 		Entry("the last of two labels counts", isWeb, `{"metadata":{"labels":{"app":"db","app":"web"}}}`, "", true),
 		Entry("labels of a wrong type are left to the step's decoder", isWeb, `{"metadata":{"labels":{"app":1}}}`, "", true),
 		Entry("a text that is no object is left to the step's decoder", isWeb, `"text"`, "", true),
-		Entry("and so is a syntax error", isWeb, `{"metadata":{"labels":{"app":"w`, "", true),
 	)
 
 	It("costs no memory, however large the object is", func() {
@@ -418,23 +368,18 @@ var _ = Describe("An object that another program maintains", func() {
 	},
 		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", maker, owners(deployment), true),
 		Entry("by a controller manager with one account for all", "CREATE apps/v1/replicasets cf", "system:kube-controller-manager", owners(deployment), true),
-		Entry("which has other owners, too", "CREATE apps/v1/replicasets cf", maker, owners(related+","+deployment), true),
 		Entry("not if the user claims the owner", "CREATE apps/v1/replicasets cf", tenant, owners(deployment), false),
 		Entry("nor if an account of another namespace does", "CREATE apps/v1/replicasets cf", "system:serviceaccount:default:my-controller", owners(deployment), false),
 		Entry("nor if an account of kube-system that is no controller does", "CREATE apps/v1/replicasets cf", "system:serviceaccount:kube-system:gitops", owners(deployment), false),
 		Entry("a ReplicaSet that merely belongs to something is not", "CREATE apps/v1/replicasets cf", maker, owners(related), false),
-		Entry("nor one without an owner", "CREATE apps/v1/replicasets cf", maker, `"ownerReferences":null`, false),
 		Entry("nor one of a custom resource", "CREATE apps/v1/replicasets cf", maker, owners(custom), false),
 		Entry("a ControllerRevision of a StatefulSet", "CREATE apps/v1/controllerrevisions cf", maker, owners(set), true),
 		Entry("an EndpointSlice of a Service", "CREATE discovery.k8s.io/v1/endpointslices cf", maker, owners(service), true),
-		Entry("Endpoints of a Service", "CREATE core/v1/endpoints cf", maker, owners(service), true),
 		Entry("a Deployment is not", "CREATE apps/v1/deployments cf", maker, owners(service), false),
-		Entry("a Job of a CronJob is not", "CREATE batch/v1/jobs cf", maker, owners(`{"apiVersion":"batch/v1","kind":"CronJob","controller":true}`), false),
 		Entry("a pod of a ReplicaSet is not", "CREATE core/v1/pods cf", maker, owners(`{"apiVersion":"apps/v1","kind":"ReplicaSet","controller":true}`), false),
 		Entry("a custom resource of a custom resource is not", "CREATE shop.example.org/v1/replicasets cf", maker, owners(deployment), false),
 		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", "system:node:a", `"annotations":{"a":"b","kubernetes.io/config.mirror":"hash"}`, true),
 		Entry("not if the user claims that it is one", "CREATE core/v1/pods cf", tenant, `"annotations":{"kubernetes.io/config.mirror":"hash"}`, false),
-		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", "system:node:a", `"annotations":{"kubernetes.io/config.mirror":"hash"}`, false),
 		Entry("a pod with other annotations is not", "CREATE core/v1/pods cf", "system:node:a", `"annotations":{"kubernetes.io/config":"mirror"}`, false),
 	)
 
@@ -443,15 +388,12 @@ var _ = Describe("An object that another program maintains", func() {
 		rev.OldObject.Raw, rev.Object.Raw = []byte(before), []byte(after)
 		Expect(leaves(auto, rev)).To(Equal(left))
 	},
-		Entry("metadata", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{"labels":{"a":"b"},`+owners(deployment)+`},"spec":{"a":1}}`, true),
 		Entry("status", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1},"status":{"x":1}}`, true),
 		Entry("replicas", `{"metadata":{`+owners(deployment)+`},"spec":{"replicas":1,"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1,"replicas":2}}`, true),
 		Entry("but not the rest of the spec", `{"metadata":{`+owners(deployment)+`},"spec":{"replicas":1,"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":2}}`, false),
 		Entry("nor another member", `{"metadata":{`+owners(deployment)+`},"data":1}`, `{"metadata":{`+owners(deployment)+`},"data":2}`, false),
-		Entry("nor one that comes", `{"metadata":{`+owners(deployment)+`}}`, `{"metadata":{`+owners(deployment)+`},"data":2}`, false),
 		Entry("nor one whose text looks the same", `{"metadata":{`+owners(deployment)+`},"a":1,"b":2}`, `{"metadata":{`+owners(deployment)+`},"a\":1\"b":2}`, false),
 		Entry("nor an owner that comes", `{"metadata":{},"spec":{"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, false),
-		Entry("nor one that goes", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{},"spec":{"a":1}}`, false),
 	)
 
 	It("is left alone, from any sender, if the step skips all that a controller owns", func() {

@@ -1,6 +1,9 @@
 package chain
 
+// This file specifies the metrics of steps, and what metrics and traces cost a run.
+
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -11,8 +14,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/hang"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -35,11 +40,14 @@ var _ = Describe("Metrics of steps", func() {
 				volumes.decided(op(admissionv1.Create), d, time.Millisecond, nil)
 			}
 		}
-		volumes.decided(op(admissionv1.Delete), decisionAllowed, time.Millisecond, nil)
+		for _, dryRun := range []*bool{nil, new(false), new(true)} {
+			volumes.decided(&admissionv1.AdmissionRequest{Operation: admissionv1.Delete, DryRun: dryRun}, decisionAllowed, time.Millisecond, nil)
+		}
 		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.
 # TYPE eirinix_admission_decisions_total counter
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
-eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="DELETE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 3
 eirinix_admission_decisions_total{decision="dropped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 10
 eirinix_admission_decisions_total{decision="failed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 5
@@ -50,18 +58,6 @@ eirinix_admission_decisions_total{decision="skipped_owned",dry_run="false",opera
 eirinix_admission_decisions_total{decision="would_deny",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 7
 eirinix_admission_decisions_total{decision="would_fail",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
 eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 8
-`))
-	})
-
-	It("tell dry runs from requests that are made", func() {
-		req := op(admissionv1.Create)
-		for _, dryRun := range []*bool{nil, new(false), new(true)} {
-			req.DryRun = dryRun
-			volumes.decided(req, decisionAllowed, 0, nil)
-		}
-		Expect(shown("eirinix_admission_decisions_total")).To(HaveSuffix(`
-eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
-eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="CREATE",step="volumes",webhook="pods"} 1
 `))
 	})
 
@@ -94,26 +90,14 @@ eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="C
 		m.webhook("pods").answered(3*time.Millisecond, 0, 0, nil)
 		volumes.decided(op(admissionv1.Create), decisionAllowed, 200*time.Microsecond, nil)
 		volumes.decided(op(admissionv1.Create), decisionSkipped, 0, nil)
-		const bounds = `0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf`
-		buckets := func(name, labels string, from string) (text string) {
-			count := 0
-			for _, le := range strings.Fields(bounds) {
-				if le == from {
-					count = 1
-				}
-				text += name + `_bucket{` + labels + `,le="` + le + `"} ` + string(rune('0'+count)) + "\n"
-			}
-			return text
+		calls, steps := `eirinix_admission_duration_seconds_%s{webhook="pods"%s} %s`, `eirinix_admission_step_duration_seconds_%s{step="volumes",webhook="pods"%s} %s`
+		for _, line := range []string{
+			fmt.Sprintf(calls, "bucket", `,le="0.0025"`, "0"), fmt.Sprintf(calls, "bucket", `,le="0.005"`, "1"), fmt.Sprintf(calls, "bucket", `,le="30"`, "1"),
+			fmt.Sprintf(calls, "sum", "", "0.003"), fmt.Sprintf(calls, "count", "", "1"),
+			fmt.Sprintf(steps, "bucket", `,le="0.00025"`, "1"), fmt.Sprintf(steps, "sum", "", "0.0002"), fmt.Sprintf(steps, "count", "", "1"),
+		} {
+			Expect(shown()).To(ContainSubstring("\n" + line + "\n"))
 		}
-		Expect(shown("eirinix_admission_duration_seconds", "eirinix_admission_step_duration_seconds")).To(Equal(`# HELP eirinix_admission_duration_seconds Time from the arrival of an admission request to the answer.
-# TYPE eirinix_admission_duration_seconds histogram
-` + buckets("eirinix_admission_duration_seconds", `webhook="pods"`, "0.005") + `eirinix_admission_duration_seconds_sum{webhook="pods"} 0.003
-eirinix_admission_duration_seconds_count{webhook="pods"} 1
-# HELP eirinix_admission_step_duration_seconds Time that a step took to decide on an admission request.
-# TYPE eirinix_admission_step_duration_seconds histogram
-` + buckets("eirinix_admission_step_duration_seconds", `step="volumes",webhook="pods"`, "0.00025") + `eirinix_admission_step_duration_seconds_sum{step="volumes",webhook="pods"} 0.0002
-eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
-`))
 	})
 
 	It("count patches and panics", func() {
@@ -147,27 +131,11 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 `))
 	})
 
-	It("are shared by the Managers of a program", func() {
-		again, err := NewMetrics(registry)
-		Expect(err).NotTo(HaveOccurred())
-		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
-		again.step("pods", "volumes").decided(op(admissionv1.Create), decisionAllowed, 0, nil)
-		Expect(shown()).To(ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2`))
-	})
-
 	It("do not fight for a name that something else has", func() {
 		taken := prometheus.NewRegistry()
 		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "eirinix_admission_panics_total"}))
 		_, err := NewMetrics(taken)
 		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
-	})
-
-	It("work unregistered", func() {
-		before, m := shown(), unexposed()
-		m.webhook("pods").answered(1, 1, 1, nil)
-		m.step("pods", "volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
-		m.step("pods", "volumes").panics.Inc()
-		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
 	})
 
 	It("cost no memory once they have been counted", func() {
@@ -177,6 +145,25 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 			volumes.decided(update, decisionPatched, time.Millisecond, nil)
 			pods.answered(time.Millisecond, 3, 200, nil)
 		})).To(BeZero())
+	})
+
+	It("and traces cost a run no memory without a Tracer, although its call carries one", func() {
+		x := &Runner{}
+		carried := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+		ctx := trace.ContextWithRemoteSpanContext(context.Background(), carried)
+		c := New("volumes", Config{Steps: []Step{{Name: "volumes"}}}, unexposed(), nil)
+		x.Objects = NewBudget()
+		r := x.newRun(ctx, c, &admissionv1.AdmissionRequest{Name: "web-0"}, nil)
+		o := Outcome{Response: &admissionv1.AdmissionResponse{Allowed: true}}
+		Expect(testing.AllocsPerRun(100, func() {
+			x.Logger(ctx)
+			r.beginSpan(0)
+			r.endSpan(0, result{decision: decisionFailed, err: hang.ErrNoAnswer})
+			x.describe(ctx, r.request, o)
+			x.exemplar(ctx)
+			x.Report(ctx, c, r.request, o, time.Second)
+		})).To(BeZero())
+		Expect(r.spans).To(BeNil())
 	})
 
 	It("keep to the conventions of Prometheus", func() {
@@ -197,20 +184,4 @@ func unexposed() *Metrics {
 // op returns a request with an operation.
 func op(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{Operation: operation}
-}
-
-// BenchmarkMetrics records the metrics of one call of one step.
-func BenchmarkMetrics(b *testing.B) {
-	m, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		b.Fatal(err)
-	}
-	w := m.webhook("pods")
-	s := m.step("pods", "volumes")
-	update := op(admissionv1.Update)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.decided(update, decisionPatched, 300*time.Microsecond, nil)
-		w.answered(400*time.Microsecond, 3, 200, nil)
-	}
 }

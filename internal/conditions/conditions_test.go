@@ -1,8 +1,11 @@
 package conditions_test
 
+// This file specifies which matchConditions are refused, and what the shipped package does not link.
+
 import (
 	"errors"
 	"os/exec"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -11,6 +14,11 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/conditions"
 )
+
+func TestConditions(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "MatchConditions")
+}
 
 func where(expressions ...string) []admissionregistrationv1.MatchCondition {
 	var all []admissionregistrationv1.MatchCondition

@@ -1,17 +1,18 @@
 package convert_test
 
-// This file holds the specs of the way of an object, and of its metadata.
+// This file specifies the way of an object and of its metadata, and the reviews that ask for it.
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"reflect"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
@@ -35,7 +36,6 @@ var _ = Describe("A conversion", func() {
 		Expect(converted(cronJobs(), to, from)).To(MatchJSON(want))
 	},
 		Entry("from a spoke to the hub", "v1", plain, object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":true`)),
-		Entry("from the hub to a spoke", "v1alpha1", object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":true`), plain),
 		Entry("from a spoke to another", "v1beta1", plain, object("v1beta1", "", `"when":{"minute":"5","hour":"4"},"suspend":true`)),
 		Entry("from a tree to the hub", "v1", object("v1beta1", "", `"when":{"minute":"5","hour":"4"},"suspend":false`),
 			object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":false`)),
@@ -69,7 +69,6 @@ var _ = Describe("A conversion", func() {
 	},
 		Entry("that is missing", ""),
 		Entry("that is null", `,"metadata":null`),
-		Entry("without a name", `,"metadata":{"generateName":"a-","labels":{"a":"b"}}`),
 		Entry("of all kinds", `,"metadata":{"name":"a","uid":"u","creationTimestamp":"2024-01-02T03:04:05Z","deletionTimestamp":"2024-01-02T03:04:05Z",
 			"deletionGracePeriodSeconds":30,"finalizers":["a/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}],
 			"managedFields":[{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{}}}],"annotations":{"a":"<b>"},"labels":{"c":"d"}}`),
@@ -93,11 +92,7 @@ var _ = Describe("A conversion", func() {
 			Expect(message).To(ContainSubstring("object 0 (CronJob cf/nightly) from v1alpha1 to v1: the conversion from v1alpha1 to v1: " + reason))
 		},
 		Entry("the name", func(j *Job) { j.Name = "x" }, `it changed metadata.name from "nightly" to "x"`),
-		Entry("the namespace", func(j *Job) { j.Namespace = "" }, `it changed metadata.namespace from "cf" to null`),
-		Entry("the uid", func(j *Job) { j.UID = "x" }, "it changed metadata.uid"),
-		Entry("the generation", func(j *Job) { j.Generation = 7 }, "it changed metadata.generation from null to 7"),
 		Entry("an owner, in place", func(j *Job) { j.OwnerReferences[0].Name = "x" }, "it changed metadata.ownerReferences"),
-		Entry("a finalizer, in place", func(j *Job) { j.Finalizers[0] = "x" }, "it changed metadata.finalizers"),
 		Entry("all of it", func(j *Job) { j.ObjectMeta = metav1.ObjectMeta{} }, "it changed metadata."),
 		Entry("the apiVersion", func(j *Job) { j.APIVersion = "batch.example.com/v7" }, "it returned an object of batch.example.com/v7"),
 		Entry("the kind", func(j *Job) { j.Kind = "Other" }, "it returned a Other"),
@@ -108,35 +103,12 @@ var _ = Describe("A conversion", func() {
 			k := with(cronJobs(), edited(change), nil)
 			Expect(failure(k, review("v1", object("v1alpha1", metadata, `"schedule":"1"`)))).To(ContainSubstring(reason))
 		},
-		Entry("the name", "", func(j *Job) { j.Name = "x" }, "it changed metadata.name"),
 		Entry("the generateName", "", func(j *Job) { j.GenerateName = "x" }, "it changed metadata.generateName"),
-		Entry("the namespace", "", func(j *Job) { j.Namespace = "x" }, "it changed metadata.namespace"),
-		Entry("the selfLink", "", func(j *Job) { j.SelfLink = "x" }, "it changed metadata.selfLink"), //nolint:staticcheck // deprecated
-		Entry("the uid", "", func(j *Job) { j.UID = "x" }, "it changed metadata.uid"),
-		Entry("the resourceVersion", "", func(j *Job) { j.ResourceVersion = "x" }, "it changed metadata.resourceVersion"),
 		Entry("the generation", "", func(j *Job) { j.Generation = 1 }, "it changed metadata.generation"),
-		Entry("the creation", "", func(j *Job) { j.CreationTimestamp = metav1.Unix(1, 0) }, "it changed metadata.creationTimestamp"),
-		Entry("the deletion", "", func(j *Job) { j.DeletionTimestamp = &metav1.Time{Time: metav1.Unix(1, 0).Time} }, "it changed metadata.deletionTimestamp"),
 		Entry("the deletion, in place", `,"deletionTimestamp":"2026-01-02T03:04:05Z"`, func(j *Job) { j.DeletionTimestamp.Time = metav1.Unix(1, 0).Time }, "it changed metadata.deletionTimestamp"),
-		Entry("the deletion's grace", `,"deletionGracePeriodSeconds":1`, func(j *Job) { *j.DeletionGracePeriodSeconds = 2 }, "it changed metadata.deletionGracePeriodSeconds"),
-		Entry("an owner", `,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]`, func(j *Job) { j.OwnerReferences[0].Name = "x" }, "it changed metadata.ownerReferences"),
-		Entry("a finalizer", `,"finalizers":["a"]`, func(j *Job) { j.Finalizers[0] = "x" }, "it changed metadata.finalizers"),
 		Entry("one more finalizer", "", func(j *Job) { j.Finalizers = []string{"x"} }, "it changed metadata.finalizers"),
 		Entry("the managed fields", `,"managedFields":[{"manager":"m"}]`, func(j *Job) { j.ManagedFields = nil }, "it changed metadata.managedFields"),
 	)
-
-	It("ends before an object that needs none if the context has ended", func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		answer, err := cronJobs().Answer(ctx, review("v1", object("v1", "", "")), nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(answer)).To(ContainSubstring("the call ended at object 0"))
-	})
-
-	It("can leave the source's apiVersion and kind in its result", func() {
-		k := with(cronJobs(), edited(func(j *Job) { j.APIVersion, j.Kind = group+"/v1alpha1", "CronJob" }), nil)
-		Expect(converted(k, "v1", plain)).To(ContainSubstring(`"apiVersion":"batch.example.com/v1"`))
-	})
 
 	It("gets and returns whole trees", func() {
 		k := trees(func(o map[string]any) { o["metadata"].(map[string]any)["name"] = "x" }, unchanged)
@@ -159,36 +131,38 @@ var _ = Describe("A conversion", func() {
 			Expect(counts.panics).To(HaveLen(panics))
 			Expect(counts.failed).To(Equal([]string{message}))
 			Expect(counts.converted).To(Equal(map[string]int{"v1beta1>v1": 1}))
+			Expect(failure(k, review("v1beta1", plain))).To(And(HavePrefix("object 0 "), ContainSubstring(reason)), "by way of the hub")
 		},
 		Entry("with an error", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, errBroken }, "failed: broken on purpose", 0),
 		Entry("with a panic", func(context.Context, kruntime.Object) (kruntime.Object, error) { panic(strings.Repeat("p", 9000)) }, "the conversion panicked: ppp", 1),
-		Entry("with a nil dereference", func(context.Context, kruntime.Object) (kruntime.Object, error) {
-			var j *Job
-			return nil, alphaError(j.Name)
-		}, "nil pointer", 1),
 		Entry("with no object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, nil }, "returned no object", 0),
 		Entry("with a nil object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return (*Job)(nil), nil }, "returned no object", 0),
 		Entry("with an object of another type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &Alpha{}, nil }, "it returned a *convert_test.Alpha; return a *convert_test.Job", 0),
-		Entry("with a tree instead of a Go type", func(context.Context, kruntime.Object) (kruntime.Object, error) {
-			return &unstructured.Unstructured{}, nil
-		}, "return a *convert_test.Job", 0),
 	)
 
-	It("goes on until the context ends", func() {
+	DescribeTable("goes on until the context ends", func(end func(context.Context) error, message string) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := 0
 		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
-			if done++; done == 3 {
-				cancel()
+			if done++; done < 3 {
+				return alphaToHub(ctx, o)
+			}
+			cancel()
+			if err := end(ctx); err != nil {
+				return nil, err
 			}
 			return alphaToHub(ctx, o)
 		}, nil)
 		k.Forget = true
 		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain), nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(answer)).To(ContainSubstring("the call ended at object 3: context canceled"))
+		Expect(string(answer)).To(ContainSubstring(message))
 		Expect(done).To(Equal(3))
-	})
+	},
+		Entry("between two objects", func(context.Context) error { return nil }, "the call ended at object 3: context canceled"),
+		Entry("in an object, which says so", context.Context.Err, "the call ended at object 2: the conversion from v1alpha1 to v1 failed: context canceled"),
+		Entry("in an object that fails for another reason", func(context.Context) error { return errBroken }, "object 2 (CronJob cf/nightly) from v1alpha1 to v1: "),
+	)
 
 	It("passes the context and hides the annotation", func() {
 		type key struct{}
@@ -274,5 +248,121 @@ var _ = Describe("The way back of an object whose metadata is as it arrived", fu
 		result := converted(k, "v1", original)
 		Expect(notesOf(result)).NotTo(BeEmpty())
 		Expect(converted(k, "v1alpha1", result)).To(MatchJSON(original))
+	})
+})
+
+var _ = Describe("A ConversionReview", func() {
+	valid := string(review("v1"))
+
+	DescribeTable("is refused",
+		func(body, reason string) {
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
+			Expect(answer).To(BeNil())
+			var refusal *convert.Refusal
+			Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
+			Expect(refusal.Status).To(Equal(http.StatusBadRequest))
+			Expect(refusal.Reason).To(ContainSubstring(reason))
+			Expect(len(refusal.Reason)).To(BeNumerically("<", 600))
+		},
+		Entry("without a body", "", "not a ConversionReview"),
+		Entry("that is not JSON", "x", "not well-formed"),
+		Entry("that is cut short", valid[:len(valid)-1], "not well-formed"),
+		Entry("that more text follows", valid+"x", "not well-formed"),
+		Entry("that nests too deep", strings.Replace(valid, `"u-1"`, `"u-1","x":`+strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1), "nests too deep"),
+		Entry("of another kind", strings.Replace(valid, "ConversionReview", "AdmissionReview", 1), `kind "AdmissionReview"`),
+		Entry("of another version", strings.Replace(valid, "apiextensions.k8s.io/v1", "apiextensions.k8s.io/v2", 1), "send one of apiextensions.k8s.io/v1 or v1beta1"),
+		Entry("without a request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, "no request"),
+		Entry("whose request is null", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, "no request"),
+		Entry("whose request is no object", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":7}`, "not well-formed"),
+		Entry("without a uid", strings.Replace(valid, `"uid":"u-1",`, "", 1), "no uid"),
+		Entry("whose uid is a number", strings.Replace(valid, `"u-1"`, `1`, 1), "not a string"),
+		Entry("whose uid is too long", strings.Replace(valid, `u-1`, strings.Repeat("u", 254), 1), "uid has 254 bytes"),
+		Entry("with two uids", strings.Replace(valid, `"uid"`, `"uid":"x","uid"`, 1), `"uid" occurs twice`),
+		Entry("with two uids, of which one is escaped", strings.Replace(valid, `"uid"`, `"\u0075id":"x","uid"`, 1), `"uid" occurs twice`),
+		Entry("whose objects are no list", strings.Replace(valid, "[]", "{}", 1), "not well-formed"),
+		Entry("whose objects hold a syntax error behind a wrong object", strings.Replace(valid, "[]", "[7,{]", 1), "not well-formed"),
+		Entry("whose desired version is a number", strings.Replace(valid, `"batch.example.com/v1"`, "1", 1), "desiredAPIVersion is not a string"),
+	)
+
+	It("takes the longest uid and returns it in the same form", func() {
+		uid := strings.Repeat("é", 100) + `\u00e9\"` + strings.Repeat("u", 50)
+		answer, err := cronJobs().Answer(context.Background(), []byte(strings.Replace(valid, "u-1", uid, 1)), nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(ContainSubstring(`"uid":"` + uid + `"`))
+	})
+
+	It("is answered in its own version", func() {
+		for _, version := range []string{"v1", "v1beta1"} {
+			body := strings.Replace(string(review("v1", object("v1alpha1", "", `"schedule":"1"`))), "apiextensions.k8s.io/v1", "apiextensions.k8s.io/"+version, 1)
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
+			Expect(err).NotTo(HaveOccurred())
+			var meta metav1.TypeMeta
+			Expect(json.Unmarshal(answer, &meta)).To(Succeed())
+			Expect(meta).To(Equal(metav1.TypeMeta{Kind: "ConversionReview", APIVersion: "apiextensions.k8s.io/" + version}))
+		}
+	})
+
+	It("can hold its members in any order, and unknown ones", func() {
+		body := `{"response":{"x":[]},"request":{"objects":[` + object("v1alpha1", "", `"schedule":"1 2"`) +
+			`],"more":{},"desiredAPIVersion":"batch.example.com\/v1","uid":"u-1"},"apiVersion":"apiextensions.k8s.io\/v1","kind":"ConversionReview"} `
+		Expect(answered(cronJobs(), []byte(body)).ConvertedObjects).To(HaveLen(1))
+	})
+
+	DescribeTable("without objects is answered with none",
+		func(objects string) {
+			body := strings.Replace(valid, `"objects":[]`, objects, 1)
+			answer, err := cronJobs().Answer(context.Background(), []byte(body), nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(answer)).To(ContainSubstring(`"convertedObjects":[],`))
+			Expect(string(answer)).To(ContainSubstring(`"status":"Success"`))
+		},
+		Entry("null", `"objects":null`),
+		Entry("no member", `"x":1`),
+	)
+
+	DescribeTable("fails as a whole",
+		func(to, object string, reasons ...string) {
+			good := `{"apiVersion":"batch.example.com/v1alpha1","kind":"CronJob","metadata":{"name":"good"},"spec":{"schedule":"1"}}`
+			message := failure(cronJobs(), review(to, good, object, good))
+			for _, reason := range reasons {
+				Expect(message).To(ContainSubstring(reason))
+			}
+			Expect(len(message)).To(BeNumerically("<", 1500))
+		},
+		Entry("for a version that there is not", "v3", object("v1", "", ""), `desiredAPIVersion is "batch.example.com/v3"`, "v1alpha1, v1beta1, v1"),
+		Entry("with an object that is null", "v1", "null", "object 1", "it is null"),
+		Entry("with an object that is a string", "v1", `"`+strings.Repeat("x", 5000)+`"`, "object 1", "send an object"),
+		Entry("with an object of another kind", "v1", `{"apiVersion":"batch.example.com/v1","kind":"CronJobList"}`, "object 1", `kind is "CronJobList"`),
+		Entry("with an object of a version that there is not", "v1", object("v9", "", ""), "object 1 (CronJob cf/nightly)", `"batch.example.com/v9"`),
+		Entry("with an object without a kind", "v1", `{"apiVersion":"batch.example.com/v1"}`, "no kind"),
+		Entry("with an object without an apiVersion", "v1", `{"kind":"CronJob"}`, "no apiVersion"),
+		Entry("with an object that has two kinds", "v1", strings.Replace(object("v1alpha1", "", ""), `"kind"`, `"kind":"CronJob","kind"`, 1), `"kind" occurs twice`),
+		Entry("with an object that has two names", "v1", object("v1alpha1", `,"name":"x"`, ""), `"name" occurs twice`),
+		Entry("with metadata that is a list", "v1", `{"apiVersion":"batch.example.com/v1","kind":"CronJob","metadata":[]}`, "metadata is not an object"),
+		Entry("with labels that are numbers", "v1", object("v1alpha1", `,"labels":{"a":1}`, ""), "from v1alpha1 to v1", "cannot be read as v1alpha1"),
+		Entry("with a member of a wrong type", "v1", object("v1alpha1", "", `"schedule":{}`), "object 1 (CronJob cf/nightly) from v1alpha1 to v1", "schedule"),
+		Entry("with a very long name", "v1", strings.Replace(object("v1alpha1", "", `"schedule":7`), "nightly", strings.Repeat("n", 9000), 1), "object 1 (CronJob cf/nnn"),
+	)
+
+	DescribeTable("is refused if another replica converts what it needs", func(to, object string) {
+		k := cronJobs()
+		k.Elsewhere = []string{"v3"}
+		_, err := k.Answer(context.Background(), review(to, object), nil)
+		refused, ok := errors.AsType[*convert.Refusal](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(refused.Status).To(Equal(http.StatusServiceUnavailable))
+		Expect(refused.Reason).To(ContainSubstring("batch.example.com/v3 is converted by another version of the program"))
+		Expect(failure(cronJobs(), review(to, object))).To(ContainSubstring("v3"), "without the other replica")
+	},
+		Entry("as the result", "v3", object("v1", "", "")),
+		Entry("from an object", "v1", object("v3", "", "")),
+	)
+
+	It("can hold any kind if the versions name none", func() {
+		k := cronJobs()
+		k.Kind = ""
+		other := strings.Replace(object("v1alpha1", "", `"schedule":"1"`), `"CronJob"`, `"OtherJob"`, 1)
+		Expect(converted(k, "v1", other)).To(ContainSubstring(`"kind":"OtherJob"`))
+		Expect(failure(cronJobs(), review("v1", other))).To(ContainSubstring(`its kind is "OtherJob"`))
 	})
 })

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -403,6 +404,11 @@ func (c *counter) Incomplete(_, _ string, reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shed = append(c.shed, reason.Error())
+}
+
+func TestConvert(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Convert")
 }
 
 var errBroken = errors.New("broken on purpose")

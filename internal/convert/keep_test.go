@@ -4,6 +4,7 @@ package convert_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
@@ -39,11 +41,34 @@ func quietly(k *convert.Kind) (*convert.Kind, *counter) {
 	return k, c
 }
 
+// thereAndBack converts an object to another version and back to its own, where it must be as it was.
+func thereAndBack(k *convert.Kind, to, source string) (there, back string) {
+	GinkgoHelper()
+	k, counts := quietly(k)
+	there = converted(k, to, source)
+	var is metav1.TypeMeta
+	Expect(json.Unmarshal([]byte(source), &is)).To(Succeed())
+	back = converted(k, is.GroupVersionKind().Version, there)
+	Expect(back).To(MatchJSON(source))
+	Expect(counts.ignored).To(BeEmpty())
+	return there, back
+}
+
+// onList returns a change of spec.list.
+func onList(change func([]any) []any) func(map[string]any) {
+	return func(o map[string]any) {
+		spec := o["spec"].(map[string]any)
+		spec["list"] = change(spec["list"].([]any))
+	}
+}
+
 var _ = Describe("A member that the source's type does not know", func() {
 	DescribeTable("is copied",
 		func(from, want string) {
 			Expect(converted(cronJobs(), "v1", object("v1alpha1", "", from))).To(MatchJSON(object("v1", "", want)))
 		},
+		Entry("as it is written", `"schedule":"1","x":{"large":9007199254740993,"larger":123456789012345678901234567890,"e":1e3,"zero":-0,"text":"\u00e9\/<"}`,
+			`"schedule":{"minute":"1"},"suspend":false,"x":{"large":9007199254740993,"larger":123456789012345678901234567890,"e":1e3,"zero":-0,"text":"é/<"}`),
 		Entry("to the same place", `"schedule":"1","x":{"y":[1,{"z":null}]}`, `"schedule":{"minute":"1"},"suspend":false,"x":{"y":[1,{"z":null}]}`),
 		Entry("into an item with the same name", `"schedule":"1","steps":[{"name":"a"},{"name":"b","x":1}]`,
 			`"schedule":{"minute":"1"},"suspend":false,"steps":[{"name":"a"},{"name":"b","x":1}]`),
@@ -51,68 +76,28 @@ var _ = Describe("A member that the source's type does not know", func() {
 			`"schedule":{"minute":"1"},"suspend":false,"template":{"containers":[{"name":"c","resources":{},"x":7}],"x":true}`),
 	)
 
-	It("is copied as it is written", func() {
-		const member = `{"large":9007199254740993,"larger":123456789012345678901234567890,"e":1e3,"zero":-0,"text":"\u00e9\/<"}`
-		got := converted(cronJobs(), "v1", object("v1alpha1", "", `"schedule":"1","x":`+member))
-		Expect(got).To(ContainSubstring(`"x":` + member))
-		Expect(noteOf(got)).To(BeEmpty())
-	})
-
-	It("is copied at the top of the object", func() {
-		top := replaced(object("v1alpha1", "", `"schedule":"1"`), `"spec"`, `"extra":[1],"spec"`)
-		Expect(converted(cronJobs(), "v1", top)).To(ContainSubstring(`"extra":[1]`))
-	})
-
-	It("is copied from the hub, and when losses are not kept", func() {
-		k := cronJobs()
-		k.Forget = true
-		Expect(converted(k, "v1alpha1", object("v1", "", `"schedule":{"minute":"1","second":2},"x":1`))).To(
-			MatchJSON(object("v1alpha1", "", `"schedule":"1","x":1`)))
-	})
-
-	It("is copied to a tree", func() {
-		Expect(converted(cronJobs(), "v1beta1", object("v1", "", `"schedule":{"minute":"1"},"suspend":false,"x":1e3`))).To(
-			ContainSubstring(`"x":1e3`))
-	})
-
 	It("is not copied to a member that the target's type knows, but survives", func() {
-		k, counts := quietly(cronJobs())
-		smuggled := object("v1alpha1", "", `"schedule":"1","timeZone":"UTC"`)
-		there := converted(k, "v1", smuggled)
+		there, _ := thereAndBack(cronJobs(), "v1", object("v1alpha1", "", `"schedule":"1","timeZone":"UTC"`))
 		Expect(there).NotTo(ContainSubstring(`"timeZone":"UTC"`))
 		Expect(noteOf(there)).To(ContainSubstring(`"timeZone"`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(smuggled))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives in an item without a name, where its place is not sure", func() {
-		from := object("v1alpha1", "", `"schedule":"1","rules":[{"match":"a","x":1},{"match":"b"}]`)
-		there := converted(cronJobs(), "v1", from)
-		Expect(there).To(ContainSubstring(`"rules":[{"match":"a"},{"match":"b"}]`))
-		Expect(converted(cronJobs(), "v1alpha1", there)).To(MatchJSON(from))
 	})
 })
 
 var _ = Describe("A member that the target cannot hold", func() {
 	DescribeTable("survives the way there and back",
 		func(from string, entries string) {
-			k, counts := quietly(cronJobs())
-			source := object("v1alpha1", "", from)
-			there := converted(k, "v1", source)
+			there, _ := thereAndBack(cronJobs(), "v1", object("v1alpha1", "", from))
 			if entries == "" {
 				Expect(noteOf(there)).To(BeEmpty())
 				Expect(there).NotTo(ContainSubstring("annotations"))
 			} else {
 				Expect(noteOf(there)).To(MatchJSON(`{"v1alpha1":` + entries + `}`))
 			}
-			Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-			Expect(counts.ignored).To(BeEmpty())
 		},
 		Entry("if nothing is lost", `"schedule":"5 4","suspend":true,"limit":9007199254740993,"steps":[{"name":"a","image":"i"}],"rules":[{"match":"m","weight":1}]`, ""),
 		Entry("as a struct", `"schedule":"5","owner":{"team":"t","mails":["a","b"]}`, `[{"path":["spec","owner","mails",["#"]],"value":"a","above":2},{"path":["spec","owner","mails",["#"]],"value":"b","after":"#","above":2},
 			  {"path":["spec","owner","team"],"value":"t","above":1}]`),
 		Entry("as a part of a string", `"schedule":"5 4 # at night"`, `[{"path":["spec","schedule"],"value":"5 4 # at night","base":"#"}]`),
-		Entry("as a value that is there but false", `"schedule":"5","suspend":false`, `[{"path":["spec","suspend"],"value":false}]`),
 		Entry("as a member of a named item", `"schedule":"5","steps":[{"name":"a"},{"name":"b","note":"n"}]`,
 			`[{"path":["spec","steps",["name=b"],"note"],"value":"n"}]`),
 		Entry("as the first item", `"schedule":"5","steps":[{"name":"a","local":true},{"name":"b"},{"name":"c"}]`,
@@ -126,9 +111,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 			`[{"path":["spec","rules",["#"],"note"],"value":"n"}]`),
 		Entry("as members of items that are equal without them", `"schedule":"5","rules":[{"match":"a","note":"n"},{"match":"a","note":"m"}]`,
 			`[{"path":["spec","rules",["0/2 #"],"note"],"value":"n"},{"path":["spec","rules",["1/2 #"],"note"],"value":"m"}]`),
-		Entry("as several of those", `"schedule":"5 # x","owner":{"team":"t"},"rules":[{"match":"a","note":"n"}]`,
-			`[{"path":["spec","owner","team"],"value":"t","above":1},{"path":["spec","rules",["#"],"note"],"value":"n"},
-			  {"path":["spec","schedule"],"value":"5 # x","base":"#"}]`),
 	)
 
 	It("is looked for without a change of memory that the program shares between objects", func() {
@@ -145,18 +127,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		}
 		Expect(converted(k, "v1alpha1", object("v1", "", `"schedule":{"minute":"1"},"timeZone":"CET","suspend":false`))).To(ContainSubstring(`"disk":"fast"`))
 		Expect(shared).To(Equal(map[string]string{"disk": "fast"}))
-
-		k = cronJobs()
-		k.Versions[0].ToHub = func(context.Context, kruntime.Object) (kruntime.Object, error) {
-			return &Job{Spec: JobSpec{Template: &corev1.PodSpec{NodeSelector: shared}}}, nil
-		}
-		k.Versions[1].FromHub = func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
-			o.(*Job).Spec.Template.NodeSelector["changed"] = "in place"
-			return betaFromHub(ctx, o)
-		}
-		k.Forget = true
-		answered(k, review("v1beta1", object("v1alpha1", "", `"schedule":"1"`)))
-		Expect(shared).To(Equal(map[string]string{"disk": "fast"}), "by way of the hub")
 
 		global := map[string]any{"a": "b"}
 		t := trees(func(o map[string]any) { o["spec"].(map[string]any)["changed"] = "in place" }, func(o map[string]any) { o["spec"] = global })
@@ -205,29 +175,26 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(converted(k, "v1", empty))).To(BeEmpty(), "an empty object in its place is no loss")
 	})
 
-	It("survives under an empty name", func() {
-		k := trees(func(o map[string]any) { delete(o["spec"].(map[string]any), "limits") }, unchanged)
-		source := object("v1alpha1", "", `"limits":{"":"1","a":"2"}`)
-		Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
-	})
-
-	It("survives from the hub to a spoke and back", func() {
-		k, counts := quietly(cronJobs())
-		source := object("v1", `,"annotations":{"a":"b"}`, `"schedule":{"minute":"5"},"suspend":false,"timeZone":"UTC"`)
-		there := converted(k, "v1alpha1", source)
-		Expect(there).NotTo(ContainSubstring(`"timeZone":"UTC"`))
-		Expect(converted(k, "v1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives from a tree to a Go type and back, as it is written", func() {
-		k, counts := quietly(cronJobs())
-		source := object("v1beta1", "", `"when":{"minute":"5"},"suspend":false,"color":{"n":1e3,"large":123456789012345678901234567890}`)
-		back := converted(k, "v1beta1", converted(k, "v1", source))
-		Expect(back).To(MatchJSON(source))
-		Expect(back).To(ContainSubstring(`"n":1e3,"large":123456789012345678901234567890`))
-		Expect(counts.ignored).To(BeEmpty())
-	})
+	DescribeTable("survives", func(k *convert.Kind, to, source, expected string) {
+		there, back := thereAndBack(k, to, source)
+		Expect(there + back).To(ContainSubstring(expected))
+	},
+		Entry("from the hub to a spoke", cronJobs(), "v1alpha1", object("v1", `,"annotations":{"a":"b"}`, `"schedule":{"minute":"5"},"suspend":false,"timeZone":"UTC"`), `"schedule":"5"`),
+		Entry("from a tree to a Go type, as it is written", cronJobs(), "v1",
+			object("v1beta1", "", `"when":{"minute":"5"},"suspend":false,"color":{"n":1e3,"large":123456789012345678901234567890}`), `"n":1e3,"large":123456789012345678901234567890`),
+		Entry("as a label and an annotation", with(cronJobs(), edited(func(j *Job) {
+			delete(j.Labels, "a")
+			delete(j.Annotations, "b")
+		}), nil), "v1", object("v1alpha1", `,"labels":{"a":"1","c":"2"},"annotations":{"b":"3"}`, `"schedule":"5"`), `"labels":{"c":"2"}`),
+		Entry("in an item without a name, where its place is not sure", cronJobs(), "v1",
+			object("v1alpha1", "", `"schedule":"1","rules":[{"match":"a","x":1},{"match":"b"}]`), `"rules":[{"match":"a"},{"match":"b"}]`),
+		Entry("as the order of a list", trees(onList(func(l []any) []any { slices.Reverse(l); return l }), unchanged), "v1",
+			object("v1alpha1", "", `"list":[{"name":"a"},{"name":"b"},{"name":"c"}]`), `[{"name":"c"},{"name":"b"},{"name":"a"}]`),
+		Entry("as an item without a name, beside others that stay", trees(onList(func(l []any) []any { return l[1:] }), unchanged), "v1",
+			object("v1alpha1", "", `"list":[{"a":1},{"a":2}]`), `[{"a":2}]`),
+		Entry("as a number in a tree, as an API server writes it", trees(unchanged, unchanged), "v1",
+			object("v1alpha1", "", `"list":[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`), `[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`),
+	)
 
 	It("survives a way over all versions", func() {
 		k, counts := quietly(cronJobs())
@@ -254,28 +221,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(alpha)).To(MatchJSON(`{"v1beta1":[{"path":["spec","color"],"value":"red"}]}`))
 	})
 
-	It("is kept for a version that is not served", func() {
-		later := cronJobs()
-		later.Versions[0].Name = "v2"
-		hub := converted(later, "v1", object("v2", "", `"schedule":"5 # x"`))
-		Expect(noteOf(hub)).To(ContainSubstring("v2"))
-		k, counts := quietly(cronJobs())
-		Expect(noteOf(converted(k, "v1beta1", hub))).To(Equal(noteOf(hub)))
-		Expect(converted(later, "v2", converted(k, "v1", converted(k, "v1beta1", hub)))).To(MatchJSON(object("v2", "", `"schedule":"5 # x"`)))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives for labels and annotations", func() {
-		k := with(cronJobs(), edited(func(j *Job) {
-			delete(j.Labels, "a")
-			delete(j.Annotations, "b")
-		}), nil)
-		source := object("v1alpha1", `,"labels":{"a":"1","c":"2"},"annotations":{"b":"3"}`, `"schedule":"5"`)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(`"labels":{"c":"2"}`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-	})
-
 	DescribeTable("gives way to an edit",
 		func(from, old, by, want string) {
 			there := replaced(converted(cronJobs(), "v1", object("v1alpha1", "", from)), old, by)
@@ -284,8 +229,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Entry("of the same value", `"schedule":"5 4 # x"`, `"minute":"5"`, `"minute":"6"`, `"schedule":"6 4"`),
 		Entry("but not to one of another value", `"schedule":"5 4 # x","limit":1`, `"limit":1`, `"limit":2`, `"schedule":"5 4 # x","limit":2`),
 		Entry("that removes the item", `"schedule":"5","steps":[{"name":"a","note":"n"},{"name":"b"}]`, `{"name":"a"},`, ``, `"schedule":"5","steps":[{"name":"b"}]`),
-		Entry("but not to one that moves the item", `"schedule":"5","steps":[{"name":"a","note":"n"},{"name":"b"}]`, `[{"name":"a"},{"name":"b"}]`, `[{"name":"b"},{"name":"a"}]`,
-			`"schedule":"5","steps":[{"name":"b"},{"name":"a","note":"n"}]`),
 		Entry("but not to one that adds an item in front", `"schedule":"5","steps":[{"name":"a"},{"name":"l","local":true}]`, `[{"name":"a"}`, `[{"name":"n"},{"name":"a"}`,
 			`"schedule":"5","steps":[{"name":"n"},{"name":"a"},{"name":"l","local":true}]`),
 		Entry("that adds an item of the name that was lost", `"schedule":"5","steps":[{"name":"a"},{"name":"l","local":true}]`, `[{"name":"a"}`, `[{"name":"l"},{"name":"a"}`,
@@ -294,8 +237,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 			`"schedule":"5","steps":[{"name":"b"},{"name":"l","local":true}]`),
 		Entry("that makes the names ambiguous", `"schedule":"5","steps":[{"name":"a","note":"n"},{"name":"b"}]`, `{"name":"b"}`, `{"name":"a"}`,
 			`"schedule":"5","steps":[{"name":"a"},{"name":"a"}]`),
-		Entry("that moves an item without a name, which keeps its own", `"schedule":"5","rules":[{"match":"a","note":"n"},{"match":"b"}]`, `[{"match":"a"},{"match":"b"}]`, `[{"match":"b"},{"match":"a"}]`,
-			`"schedule":"5","rules":[{"match":"b"},{"match":"a","note":"n"}]`),
 		Entry("that makes another item equal to it", `"schedule":"5","rules":[{"match":"a","note":"n"},{"match":"b"}]`, `{"match":"b"}`, `{"match":"a"}`,
 			`"schedule":"5","rules":[{"match":"a"},{"match":"a"}]`),
 		Entry("that changes a list whose items cannot be told apart", `"schedule":"5","rules":[{"match":"a","note":"n"},{"match":"a","note":"m"}]`, `[{"match":"a"},`, `[`,
@@ -303,42 +244,17 @@ var _ = Describe("A member that the target cannot hold", func() {
 	)
 
 	It("never moves to another item when the conversion reverses a list", func() {
-		reverse := func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			list := spec["list"].([]any)
-			for i := range len(list) / 2 {
-				list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
-			}
+		k := trees(onList(func(list []any) []any {
+			slices.Reverse(list)
 			for _, item := range list {
 				delete(item.(map[string]any), "note")
 			}
-		}
-		k := trees(reverse, unchanged)
+			return list
+		}), unchanged)
 		source := object("v1alpha1", "", `"list":[{"a":1,"note":"n"},{"a":2,"note":"m"}]`)
 		there := converted(k, "v1", source)
 		Expect(there).To(ContainSubstring(`"list":[{"a":2},{"a":1}]`))
 		Expect(converted(k, "v1alpha1", replaced(there, `{"a":2},`, ""))).To(MatchJSON(object("v1alpha1", "", `"list":[{"a":1}]`)))
-	})
-
-	It("survives as the order of a list", func() {
-		k, counts := quietly(trees(func(o map[string]any) { slices.Reverse(o["spec"].(map[string]any)["list"].([]any)) }, unchanged))
-		source := object("v1alpha1", "", `"list":[{"name":"a"},{"name":"b"},{"name":"c"}]`)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(`[{"name":"c"},{"name":"b"},{"name":"a"}]`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("survives as the last digit of a large number", func() {
-		k, counts := quietly(trees(func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			spec["n"] = spec["n"].(int64) &^ 1
-		}, unchanged))
-		source := object("v1alpha1", "", `"n":9007199254740993`)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(`"n":9007199254740992`))
-		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"n":9007199254740993`))
-		Expect(counts.ignored).To(BeEmpty())
 	})
 
 	It("gives way to an edit that the other version cannot see either", func() {
@@ -366,24 +282,13 @@ var _ = Describe("A member that the target cannot hold", func() {
 		Expect(noteOf(converted(k, "v1", object("v1alpha1", "", `"a":1`)))).To(BeEmpty())
 	})
 
-	It("does not count empty labels", func() {
-		k := trees(func(o map[string]any) { delete(o["metadata"].(map[string]any), "labels") }, unchanged)
-		there := converted(k, "v1", object("v1alpha1", `,"labels":{}`, `"a":1`))
-		Expect(there).To(ContainSubstring(`"labels":{}`))
-		Expect(noteOf(there)).To(BeEmpty())
-	})
-
 	It("stands for the absence of a value that the way back adds", func() {
-		k, counts := quietly(trees(unchanged, func(o map[string]any) {
+		there, _ := thereAndBack(trees(unchanged, func(o map[string]any) {
 			if spec := o["spec"].(map[string]any); spec["policy"] == nil {
 				spec["policy"] = "Default"
 			}
-		}))
-		source := object("v1alpha1", "", `"a":1`)
-		there := converted(k, "v1", source)
+		}), "v1", object("v1alpha1", "", `"a":1`))
 		Expect(noteOf(there)).To(MatchJSON(`{"v1alpha1":[{"path":["spec","policy"],"base":"#"}]}`))
-		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
-		Expect(counts.ignored).To(BeEmpty())
 	})
 
 	It("is forgotten on request, also where it was kept before", func() {
@@ -500,25 +405,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 	})
 })
 
-var _ = Describe("A number in a tree", func() {
-	It("stays as it is, as an API server writes it", func() {
-		const numbers = `"list":[1000,-1,0.1,9223372036854775807,9223372036854776000,1e+21,1e-7]`
-		k, counts := quietly(trees(unchanged, unchanged))
-		there := converted(k, "v1", object("v1alpha1", "", numbers))
-		Expect(there).To(ContainSubstring(numbers))
-		Expect(noteOf(there)).To(BeEmpty())
-		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(numbers))
-		Expect(counts.ignored).To(BeEmpty())
-	})
-
-	It("is an int64 or a float64 for the conversion", func() {
-		var seen []any
-		k := trees(func(o map[string]any) { seen = o["spec"].(map[string]any)["list"].([]any) }, unchanged)
-		converted(k, "v1", object("v1alpha1", "", `"list":[9007199254740993,1e3]`))
-		Expect(seen).To(Equal([]any{int64(9007199254740993), float64(1000)}))
-	})
-})
-
 var _ = Describe("An annotation that the program has not signed", func() {
 	hub := func(notes map[string]string) string {
 		return object("v1", annotations(notes), `"schedule":{"minute":"5"},"suspend":false`)
@@ -543,8 +429,6 @@ var _ = Describe("An annotation that the program has not signed", func() {
 		},
 		Entry("with another value", func(name, value string) (string, string) { return name, strings.Replace(value, `"t"`, `"root"`, 1) }),
 		Entry("with another path", func(name, value string) (string, string) { return name, strings.Replace(value, "owner", "limit", 1) }),
-		Entry("under another name", func(name, value string) (string, string) { return name + "0", value }),
-		Entry("without a signature", func(name, value string) (string, string) { return name, value[strings.Index(value, "{"):] }),
 		Entry("with an empty signature", func(name, value string) (string, string) {
 			parts := strings.SplitN(value, ".", 3)
 			return name, parts[0] + ".." + parts[2]
@@ -553,16 +437,6 @@ var _ = Describe("An annotation that the program has not signed", func() {
 		Entry("that is long", func(name, _ string) (string, string) { return name, strings.Repeat("[", 200<<10) }),
 		Entry("with another name", func(_, value string) (string, string) { return convert.Prefix + "x", value }),
 	)
-
-	It("is not that of another kind or group", func() {
-		k := cronJobs()
-		k.Group, k.Kind = "other.example.com", ""
-		other := strings.ReplaceAll(object("v1alpha1", "", `"schedule":"5","owner":{"team":"t"}`), group, "other.example.com")
-		r := answered(k, []byte(strings.Replace(string(review("v1", other)), `"desiredAPIVersion":"`+group, `"desiredAPIVersion":"other.example.com`, 1)))
-		notes := notesOf(string(r.ConvertedObjects[0].Raw))
-		Expect(notes).To(HaveLen(1))
-		Expect(converted(cronJobs(), "v1alpha1", hub(notes))).NotTo(ContainSubstring("owner\":{"))
-	})
 
 	It("is applied once its key is there", func() {
 		k := cronJobs()
@@ -574,13 +448,6 @@ var _ = Describe("An annotation that the program has not signed", func() {
 		k.Keys.Learn(keyOf("a key"))
 		Expect(converted(k, "v1alpha1", converted(cronJobs(), "v1", stored))).To(ContainSubstring(`"owner":{"team":"t"}`))
 		Expect(converted(k, "v1alpha1", hub(notes))).To(MatchJSON(object("v1alpha1", "", `"schedule":"5","owner":{"team":"t"}`)))
-	})
-
-	It("is found under an escaped name", func() {
-		escaped := `,"annotations":{"conversion.eirinix.cloudfoundry.org\/x":"{}"}`
-		k, counts := quietly(cronJobs())
-		Expect(notesOf(converted(k, "v1", object("v1alpha1", escaped, `"schedule":"5"`)))).To(HaveLen(1))
-		Expect(counts.ignored).To(HaveLen(1))
 	})
 })
 
@@ -685,10 +552,6 @@ var _ = Describe("The keys", func() {
 		Expect(failure(k, review("v1", source))).To(ContainSubstring("there is no key to sign"))
 		Expect(converted(k, "v1", object("v1alpha1", "", `"schedule":"5"`))).NotTo(ContainSubstring("annotations"))
 	})
-
-	It("are not in what is written", func() {
-		Expect(converted(cronJobs(), "v1", source)).NotTo(ContainSubstring("a key"))
-	})
 })
 
 var _ = Describe("A hostile object", func() {
@@ -704,13 +567,9 @@ var _ = Describe("A hostile object", func() {
 			Expect(r.Result.Message).To(HavePrefix("object 0 (CronJob cf/nightly) from v1alpha1 to v1: "))
 		},
 		Entry("that nests in an unknown member", `"x":`+strings.Repeat("[", 900)+strings.Repeat("]", 900), ""),
-		Entry("that nests deeper", `"x":`+strings.Repeat("[", 5000)+strings.Repeat("]", 5000), ""),
-		Entry("with many values", `"x":[`+strings.Repeat("0,", 1<<20)+`0]`, ""),
 		Entry("with many empty items", `"rules":[`+strings.Repeat("{},", 1<<20)+`{}]`, "too much memory"),
-		Entry("with many members", `"x":{`+manyMembers(20_000)+`}`, ""),
 		Entry("with many members, of which two are the same", `"x":{`+manyMembers(1000)+`,"m7":1}`, ""),
 		Entry("with invalid UTF-8", "\"x\":\"\xff\",\"limit\":7", ""),
-		Entry("with a large exponent", `"x":1e999999999`, ""),
 	)
 })
 

@@ -1,17 +1,24 @@
 package decode
 
+// This file specifies that Into reads what sigs.k8s.io/json reads, with the same errors, and when it needs no help.
+
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
@@ -32,6 +39,22 @@ var values = []string{
 	`{"a":"b",}`, `{,}`, `{"a"}`, `{"a":}`, `{"a" "b"}`, `{a:1}`, `{"a":1`, `{`, `}`, `{1:2}`, `{"a":1]`, `[1}`, `{"\u0061":"\u0062"}`, "{\"\xff\":1}", `{"":""}`,
 	`{"Int":1,"String":"x","Bool":true}`, `{"Int":"x"}`, `{"Int":1,"Int":2}`, `{"Deepest":1}`, `{"Field":1}`, `{"Name":"n","Children":[{"Name":"c"}],"Left":{"Name":"l"}}`,
 	` { "a" : [ 1 , 2 ] , "b" : { } } `, "\n\t\r 1", "\f1", "\ufeff1", `{"a":["b"]}`, `{"a":{"b":"c"}}`, `{"a":["b",1]}`, `{"127.0.0.1":1}`, `{"true":"a"}`,
+}
+
+// capturedPod is a pod that was captured on its way from a real API server.
+func capturedPod(tb testing.TB, size string) []byte {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "bench", "testdata", "pod-"+size+".json"))
+	if err != nil {
+		tb.Skip(err)
+	}
+	var review struct {
+		Request struct{ Object json.RawMessage } `json:"request"`
+	}
+	if err := json.Unmarshal(text, &review); err != nil {
+		tb.Fatal(err)
+	}
+	return review.Request.Object
 }
 
 func agree(raw string, t reflect.Type) {
@@ -55,12 +78,22 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
-	It("reads every kind of value into every field", Label("sequential"), func() {
+	// some returns a few values, others each time: a fuzz target has more.
+	some := func(r *rand.Rand, all []string) []string {
+		few := make([]string, 12)
+		for i := range few {
+			few[i] = all[r.IntN(len(all))]
+		}
+		return few
+	}
+
+	It("reads any kind of value into every field", Label("sequential"), func() {
+		r := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 5))
 		for _, t := range append(oddTypes, apiTypes...) {
 			for _, name := range names(t) {
 				key, err := json.Marshal(name)
 				Expect(err).NotTo(HaveOccurred())
-				for _, v := range values {
+				for _, v := range some(r, values) {
 					agree(fmt.Sprintf(` { %s : %s , "unknown" : %[2]s } `, key, v), t)
 					agree(fmt.Sprintf(`{"a":[{%s:%s},{%[1]s:%[2]s}]}`, key, v), reflect.MapOf(reflect.TypeFor[text](), reflect.SliceOf(t)))
 				}
@@ -69,13 +102,12 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 	})
 
 	It("reads two members of one name", Label("sequential"), func() {
+		r := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 6))
 		short := []string{`null`, `1`, `"x"`, `[1,2]`, `["a"]`, `[]`, `{"a":"b"}`, `{"b":"c"}`, `{"Int":1}`, `{"String":"y"}`, `[{"Int":1}]`, `[{"Bool":true},{}]`, `{"x":{"Int":1}}`, `{"x":{"Bool":true}}`}
 		for _, t := range oddTypes {
 			for _, name := range names(t) {
-				for _, v := range short {
-					for _, w := range short {
-						agree(fmt.Sprintf(`{%q:%s,%[1]q:%s}`, name, v, w), t)
-					}
+				for i, v := range some(r, short) {
+					agree(fmt.Sprintf(`{%q:%s,%[1]q:%s}`, name, v, short[(i+len(name))%len(short)]), t)
 				}
 			}
 		}
@@ -100,7 +132,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 
 	It("reads strings of any length with anything at any place", func() {
 		for _, odd := range []string{"", `\n`, `\u00e9`, `\ud83d\ude00`, `\ud83d`, "é", "\xff", "\xe2\x82", "\x01", `\q`, `"`, "\x7f", "\x80"} {
-			for length := range 40 {
+			for _, length := range []int{0, 1, 6, 7, 8, 9, 15, 16, 17, 33} {
 				for at := range length + 1 {
 					s := strings.Repeat("a", at) + odd + strings.Repeat("b", length-at)
 					agree(`"`+s+`"`, reflect.TypeFor[string]())
@@ -242,5 +274,72 @@ var _ = Describe("The fast road", func() {
 		var got corev1.Pod
 		Expect(fast([]byte(`{"kind":"Pod","metadata":{"name":"a","labels":{"a":"b"}},"spec":1}`), &got)).To(BeFalse())
 		Expect(got).To(Equal(corev1.Pod{}))
+	})
+})
+
+var _ = Describe("The index of a text", func() {
+	It("is of that text, and of none that could not be decoded", func() {
+		raw := []byte(`{"metadata":{"labels":{"a":"` + strings.Repeat("b", 100) + `"}}}`)
+		doc := jsontext.Index{}
+		_, err := Within(raw, new(corev1.Pod), &doc, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(doc.IsOf(raw)).To(BeTrue())
+
+		many := []byte(`{"spec":{"containers":[` + strings.Repeat(`{"name":"a"},`, 10_000) + `{}]}}`)
+		full := errors.New("full")
+		_, err = Within(many, new(corev1.Pod), &doc, func(int64) error { return full })
+		Expect(err).To(MatchError(full))
+		Expect(doc.IsOf(many)).To(BeFalse(), "its end is not known")
+
+		_, err = Within(raw, new(corev1.Pod), nil, nil)
+		Expect(err).NotTo(HaveOccurred(), "one that no patch needs is not recorded")
+	})
+})
+
+// That there is an error exactly where sigs.k8s.io/json fails is compared in disagreement.
+var _ = DescribeTable("A value that does not fit is named with its path", func(raw string, obj any, want string) {
+	misfit := Misfit([]byte(raw), obj)
+	if want == "" {
+		Expect(misfit).NotTo(HaveOccurred())
+		return
+	}
+	Expect(misfit).To(MatchError(HavePrefix(want)))
+	Expect(Into([]byte(raw), obj)).NotTo(Succeed())
+},
+	Entry("in a map in a list", `{"kind":"Pod","x":[{}],"spec":{"containers":[{"name":"a"},{"name":"b","resources":{"limits":{"memory":"1Gi","cpu":"1x"}}}]}}`, &corev1.Pod{},
+		"spec.containers[1].resources.limits.cpu cannot be read: quantities must match the regular expression"),
+	Entry("behind a pointer", ` { "spec" : { "replicas" : null, "terminationGracePeriodSeconds" : "30" } } `, &corev1.Pod{},
+		"spec.terminationGracePeriodSeconds cannot be read: json: cannot unmarshal string into Go value of type int64"),
+	Entry("of an embedded type", `{"metadata":{"creationTimestamp":"yesterday"}}`, &corev1.Pod{}, `metadata.creationTimestamp cannot be read: parsing time "yesterday"`),
+	Entry("in place of a list", `{"spec":{"containers":{}}}`, &corev1.Pod{}, "spec.containers cannot be read: json: cannot unmarshal object into Go value of type []v1.Container"),
+	Entry("in a list in a list", `{"a":[["x"],["y",5]]}`, &map[string][][]string{}, "a[1][1] cannot be read: json: cannot unmarshal number"),
+	Entry("as the whole", `"text"`, &corev1.Pod{}, "the object cannot be read: json: cannot unmarshal string into Go value of type v1.Pod"),
+	Entry("in a tree", `{"a":{"b":1e999}}`, &map[string]any{}, "a cannot be read: json: cannot unmarshal number 1e999"),
+	Entry("unless it has no place", `{"spec":{"none":"1x","containers":null}}`, &corev1.Pod{}, ""),
+	Entry("unless the text nests too deep", `{"x":`+strings.Repeat("[", deepestOfAll+1)+strings.Repeat("]", deepestOfAll+1)+`,"spec":5}`, &corev1.Pod{}, ""),
+)
+
+var _ = Describe("Whole", func() {
+	DescribeTable("finds members that a type does not know",
+		func(raw string, all bool) {
+			got, err := Whole([]byte(raw), &corev1.Pod{})
+			Expect(got).To(Equal(all))
+			Expect(err == nil).To(Equal(json.Valid([]byte(raw))))
+		},
+		Entry("nothing", `{}`, true),
+		Entry("known members", `{"metadata":{"labels":{"any":"x"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"x":"1"}}}]}}`, true),
+		Entry("a member of an item", `{"spec":{"containers":[{"name":"a"},{"x":1}]}}`, false),
+		Entry("a member in other letters", `{"Spec":{}}`, false),
+		Entry("a member below one that reads its own JSON", `{"metadata":{"managedFields":[{"fieldsV1":{"x":{"y":1}}}]}}`, true),
+		Entry("a member twice", `{"spec":{"nodeName":"a","nodeName":"b"}}`, false),
+		Entry("text that is malformed", `{"spec":`, false),
+	)
+
+	It("knows every member of a tree", func() {
+		var tree map[string]any
+		all, err := Whole([]byte(`{"x":[1,{"y":2}]}`), &tree)
+		Expect(all).To(BeTrue())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(tree).To(HaveKeyWithValue("x", HaveLen(2)))
 	})
 })

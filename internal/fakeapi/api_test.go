@@ -1,6 +1,10 @@
 package fakeapi_test
 
+// This file specifies what a fake API lists of the objects that it stores.
+
 import (
+	"testing"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +16,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 	"code.cloudfoundry.org/eirinix/internal/mapper"
 )
+
+func TestFakeAPI(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "A Kubernetes API in memory")
+}
 
 var _ = Describe("The stored objects", func() {
 	named := func(namespace, name string) metav1.ObjectMeta {

@@ -62,6 +62,15 @@ func TestWorkThatHangsIsLeftBehindUntilItEnds(t *testing.T) {
 	})
 }
 
+func TestNoRunBeginsBesideAHundredThatHang(t *testing.T) {
+	g, w := NewWithT(t), newWork(nil)
+	for range maxRuns {
+		g.Expect(w.runs.Full(w.all)).To(Succeed())
+		w.runs.Add(w.all, 0)
+	}
+	g.Expect(w.runs.Full(w.all)).To(MatchError(HavePrefix("100 of its runs still hang")))
+}
+
 func TestMemoryOfARunThatIsLeftBehindIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := NewWithT(t), NewAccount(100)

@@ -1,5 +1,7 @@
 package jsontext_test
 
+// This file specifies how a Tree is opened, changed and written.
+
 import (
 	"fmt"
 	"strings"
@@ -28,8 +30,6 @@ var _ = Describe("A Tree", func() {
 		},
 		Entry("an object", ` { "a" : [ 1 ] , "b" : { } } `, `{"a":[ 1 ],"b":{ }}`),
 		Entry("a list", ` [ 1 , { "a" : 1e0 } ] `, `[1,{ "a" : 1e0 }]`),
-		Entry("nothing", `[ ]`, `[]`),
-		Entry("a member", `{"a":{ "b":[ 1 ], "c" : 2 },"d":{ }}`, `{"a":{"b":[ 1 ],"c":2},"d":{ }}`, "a"),
 		Entry("two levels", `{"x":[{},[]],"a":{ "b":[ 1, [ ] ], "c" : 2 }}`, `{"x":[{},[]],"a":{"b":[1,[ ]],"c":2}}`, "a", "b"),
 		Entry("a scalar, and a member that there is not", `{"a": 1}`, `{"a":1}`, "a", "b"),
 		Entry("names", `{"\u0061<":1,"é":2}`, `{"a\u003c":1,"é":2}`),
@@ -44,7 +44,7 @@ var _ = Describe("A Tree", func() {
 		Expect(string(t.Append(nil))).To(Equal(text))
 	},
 		Entry("a scalar", `1`), Entry("null", `null`), Entry("two values", `{} {}`), Entry("a byte behind it", "{}\x00"), Entry("half an object", `{"a":1`),
-		Entry("a wrong comma", `{"a":1,}`), Entry("a wrong bracket", `{"a":1]`), Entry("half a name", `{"a`), Entry("no value", `{"a":}`),
+		Entry("a wrong comma", `{"a":1,}`), Entry("no value", `{"a":}`),
 	)
 
 	It("stands for a member that is missing, if it is nil", func() {
@@ -91,5 +91,5 @@ var _ = Describe("A Tree", func() {
 			}
 			Expect(string(t.Append(nil))).To(Equal(`{}`))
 		}
-	}, Entry("few", 10), Entry("as many as are searched one by one", 32), Entry("one more", 33), Entry("many", 100))
+	}, Entry("few", 10), Entry("as many as are searched one by one", 32), Entry("one more", 33))
 })

@@ -1,5 +1,7 @@
 package jsontype
 
+// This file specifies what is known of a Go type: its members, and how it is written and read.
+
 import (
 	"encoding/json"
 	"reflect"
@@ -45,6 +47,7 @@ type outer struct {
 	Empty    []string          `json:"empty,omitempty"`
 	Zero     time.Time         `json:"zero,omitzero"`
 	Quoted   *int              `json:"quoted,string"`
+	Flag     bool              `json:"flag,string"`
 	Items    []map[string]any  `json:"items" patchStrategy:"merge" patchMergeKey:"name"`
 	Replaced []map[string]any  `json:"replaced" patchMergeKey:"name"`
 	private  map[string]string //nolint:unused // it is no member
@@ -97,10 +100,25 @@ var _ = Describe("What is known of a Go type", func() {
 		Expect(field("zero").IsOmitted(reflect.ValueOf(time.Time{}.In(time.FixedZone("", 1))))).To(BeTrue(), "by its method IsZero")
 		Expect(field("named").IsOmitted(reflect.ValueOf(0))).To(BeFalse())
 		Expect(field("quoted").Type.Elem.Quoted).To(BeTrue())
+		Expect(field("flag").Type.Quoted).To(BeTrue())
 		Expect(field("quoted").Type.Reads).To(Equal(Unsupported))
 		Expect(field("items").MergeKey).To(Equal("name"))
 		Expect(field("replaced").MergeKey).To(BeEmpty())
 	})
+
+	DescribeTable("is whether omitzero leaves a value out that has a method IsZero:", func(field string, value zeroes, omitted bool) {
+		f := Of(reflect.TypeFor[zeroes]()).Field([]byte(field))
+		Expect(f.IsOmitted(f.Get(reflect.ValueOf(value)))).To(Equal(omitted))
+	},
+		Entry("no pointer", "pointer", zeroes{}, true),
+		Entry("a pointer to zero", "pointer", zeroes{Pointer: &time.Time{}}, true),
+		Entry("another pointer", "pointer", zeroes{Pointer: new(time.Unix(1, 0))}, false),
+		Entry("nothing in an interface", "any", zeroes{}, true),
+		Entry("zero in an interface", "any", zeroes{Any: time.Time{}}, true),
+		Entry("no pointer in an interface", "any", zeroes{Any: (*time.Time)(nil)}, true),
+		Entry("a value in an interface", "any", zeroes{Any: time.Unix(1, 0)}, false),
+		Entry("a pointer in an interface", "any", zeroes{Any: new(time.Unix(1, 0))}, false),
+	)
 
 	It("can hold itself", func() {
 		of := Of(reflect.TypeFor[node]())
@@ -122,6 +140,7 @@ var _ = Describe("What is known of a Go type", func() {
 		Entry("a number as text", json.Number(""), Number, Unsupported),
 		Entry("an array", [2]int{}, Array, Unsupported),
 		Entry("a map by numbers", map[int]string{}, Map, Unsupported),
+		Entry("a map by the largest numbers", map[int64]string{}, Map, Unsupported),
 		Entry("a map by structs", map[near]string{}, Unsupported, Unsupported),
 		Entry("a pointer to a pointer", new(*int), Pointer, Unsupported),
 		Entry("a function", func() {}, Unsupported, Unsupported),
@@ -135,6 +154,11 @@ var _ = Describe("What is known of a Go type", func() {
 		Expect(of.On(reflect.ValueOf(pointed("")))).To(Equal(String))
 	})
 })
+
+type zeroes struct {
+	Pointer *time.Time `json:"pointer,omitzero"`
+	Any     isZeroer   `json:"any,omitzero"`
+}
 
 type pointed string
 

@@ -61,6 +61,14 @@ var _ = Describe("A limit", func() {
 	})
 })
 
+var _ = DescribeTable("A text in a log line", func(text, brief string) {
+	Expect(lograte.Brief(text, 4)).To(Equal(brief))
+},
+	Entry("is whole up to its bound", "abcd", "abcd"),
+	Entry("is cut beyond it", "abcde", "abcd..."),
+	Entry("is cut between characters", "abcé", "abc..."),
+)
+
 func TestOfManyEventsTheFirstAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)

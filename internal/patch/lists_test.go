@@ -1,5 +1,7 @@
 package patch_test
 
+// This file specifies how the items of lists are paired, and what becomes of those that come, go, move and change.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -9,6 +11,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 // containers is a pod whose containers have the given names, each with a member that only raw knows; it ends in
@@ -54,22 +61,10 @@ var _ = Describe("Lists", func() {
 			Expect(ops).To(MatchJSON(wantOps))
 			Expect(owners(applied)).To(Equal(wantOwners))
 		},
-		Entry("insert at the head", []string{"a", "b"},
-			func(c []corev1.Container) []corev1.Container { return slices.Insert(c, 0, fresh) },
-			`[{"op":"add","path":"/spec/containers/0","value":{"image":"n:1","name":"new","resources":{}}}]`,
-			"new=", "a=of a", "b=of b"),
 		Entry("insert in between", []string{"a", "b"},
 			func(c []corev1.Container) []corev1.Container { return slices.Insert(c, 1, fresh) },
 			`[{"op":"add","path":"/spec/containers/1","value":{"image":"n:1","name":"new","resources":{}}}]`,
 			"a=of a", "new=", "b=of b"),
-		Entry("append", []string{"a", "b"},
-			func(c []corev1.Container) []corev1.Container { return append(c, fresh) },
-			`[{"op":"add","path":"/spec/containers/-","value":{"image":"n:1","name":"new","resources":{}}}]`,
-			"a=of a", "b=of b", "new="),
-		Entry("remove", []string{"a", "b", "c"},
-			func(c []corev1.Container) []corev1.Container { return slices.Delete(c, 1, 2) },
-			`[{"op":"remove","path":"/spec/containers/1"}]`,
-			"a=of a", "c=of c"),
 		Entry("insert and edit others", []string{"a", "b"},
 			func(c []corev1.Container) []corev1.Container {
 				c[1].Image = "x"
@@ -82,14 +77,6 @@ var _ = Describe("Lists", func() {
 			func(c []corev1.Container) []corev1.Container { return []corev1.Container{c[1], c[0]} },
 			`[{"op":"remove","path":"/spec/containers/1"},{"op":"add","path":"/spec/containers/0","value":{"name":"b","image":"i:1","x-new":"of b"}}]`,
 			"b=of b", "a=of a"),
-		Entry("move to the front and edit", []string{"a", "b", "c"},
-			func(c []corev1.Container) []corev1.Container {
-				c[2].Image = "x"
-				return []corev1.Container{c[2], c[0], c[1]}
-			},
-			`[{"op":"remove","path":"/spec/containers/2"},{"op":"add","path":"/spec/containers/0","value":{"name":"c","image":"i:2","x-new":"of c"}},`+
-				`{"op":"replace","path":"/spec/containers/0/image","value":"x"}]`,
-			"c=of c", "a=of a", "b=of b"),
 		Entry("rename in its place", []string{"a", "b", "c"},
 			func(c []corev1.Container) []corev1.Container { c[1].Name = "z"; return c },
 			`[{"op":"replace","path":"/spec/containers/1/name","value":"z"}]`,
@@ -116,10 +103,6 @@ var _ = Describe("Lists", func() {
 			`[{"op":"remove","path":"/spec/containers/2"},{"op":"remove","path":"/spec/containers/1"},`+
 				`{"op":"add","path":"/spec/containers/1","value":{"image":"n:1","name":"new","resources":{}}}]`,
 			"a=of a", "new=", "d=of d"),
-		Entry("items without a key go by position", []string{"", ""},
-			func(c []corev1.Container) []corev1.Container { c[0].Image, c[1].Image = "x", "y"; return c },
-			`[{"op":"replace","path":"/spec/containers/0/image","value":"x"},{"op":"replace","path":"/spec/containers/1/image","value":"y"}]`,
-			"=of ", "=of *"),
 		Entry("one of several without a key could be any of them", []string{"", ""},
 			func(c []corev1.Container) []corev1.Container { c[1].Image = "x"; return c[1:] },
 			`[{"op":"remove","path":"/spec/containers/1"},{"op":"remove","path":"/spec/containers/0"},`+
@@ -133,19 +116,6 @@ var _ = Describe("Lists", func() {
 			`[{"op":"add","path":"/spec/containers/0","value":{"image":"n:1","name":"new","resources":{}}},`+
 				`{"op":"replace","path":"/spec/containers/1/image","value":"x"},{"op":"replace","path":"/spec/containers/2/image","value":"y"}]`,
 			"new=", "a=of a", "a=of a*"),
-		Entry("an equal item comes before the k-th of a key", []string{"a", "a"},
-			func(c []corev1.Container) []corev1.Container {
-				c[0].Image = "x"
-				return []corev1.Container{c[1], c[0]}
-			},
-			`[{"op":"remove","path":"/spec/containers/1"},{"op":"add","path":"/spec/containers/0","value":{"name":"a","image":"i:1","x-new":"of a*"}},`+
-				`{"op":"replace","path":"/spec/containers/1/image","value":"x"}]`,
-			"a=of a*", "a=of a"),
-		Entry("replace everything", []string{"a"},
-			func([]corev1.Container) []corev1.Container { return []corev1.Container{fresh, fresh} },
-			`[{"op":"remove","path":"/spec/containers/0"},{"op":"add","path":"/spec/containers/-","value":{"image":"n:1","name":"new","resources":{}}},`+
-				`{"op":"add","path":"/spec/containers/-","value":{"image":"n:1","name":"new","resources":{}}}]`,
-			"new=", "new="),
 	)
 
 	It("distinguishes ports of one number by their other fields", func() {
@@ -188,12 +158,213 @@ var _ = Describe("Lists", func() {
 			})
 			Expect(ops).To(MatchJSON(strings.ReplaceAll(want, "ARGS", "/spec/containers/0/args")))
 		},
-		Entry("insert", []string{"-a", "x", "-b", "x"}, []string{"x", "-a", "x", "-b", "x"},
-			`[{"op":"add","path":"ARGS/0","value":"x"}]`),
 		Entry("change one in its place", []string{"-a", "x", "-b", "x"}, []string{"-a", "y", "-b", "x"},
 			`[{"op":"replace","path":"ARGS/1","value":"y"}]`),
 		Entry("insert at one end, change the other", []string{"a", "x", "b", "x", "c"}, []string{"x", "a", "x", "b", "x", "d"},
 			`[{"op":"add","path":"ARGS/0","value":"x"},{"op":"replace","path":"ARGS/5","value":"d"}]`),
-		Entry("empty", []string{"a"}, []string{}, `[{"op":"remove","path":"ARGS"}]`),
+	)
+})
+
+var _ = Describe("Unstructured", func() {
+	diff := func(raw string, edit func(map[string]any)) (ops, applied string) {
+		GinkgoHelper()
+		before := &unstructured.Unstructured{}
+		Expect(before.UnmarshalJSON([]byte(raw))).To(Succeed())
+		after := before.DeepCopy()
+		edit(after.Object)
+		got, err := patch.Diff([]byte(raw), before, after)
+		Expect(err).NotTo(HaveOccurred())
+		ops = wire(got)
+		result, err := apply([]byte(raw), []byte(ops))
+		Expect(err).NotTo(HaveOccurred())
+		have := &unstructured.Unstructured{}
+		Expect(have.UnmarshalJSON(result)).To(Succeed())
+		Expect(have.Object).To(Equal(after.Object))
+		return ops, string(result)
+	}
+	route := `{"apiVersion":"example.org/v1","kind":"Route","metadata":{"name":"r"},"spec":{"hosts":["a","b"],` +
+		`"groups":[{"id":"g","members":[{"id":"x","w":1.0,"long":"` + strings.Repeat("long", 50) + `"},{"id":"y","w":9007199254740993}]}]}}`
+
+	members := func(edit func([]any) []any) func(map[string]any) {
+		return func(o map[string]any) {
+			g := o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)
+			g["members"] = edit(g["members"].([]any))
+		}
+	}
+	swap := members(func(m []any) []any {
+		m[0].(map[string]any)["w"], m[1].(map[string]any)["w"] = 2.5, int64(3)
+		return []any{m[1], m[0], map[string]any{"id": "z"}}
+	})
+	swapped := `[{"op":"remove","path":"/spec/groups/0/members/1"},` +
+		`{"op":"add","path":"/spec/groups/0/members/0","value":{"id":"y","w":9007199254740993}},` +
+		`{"op":"add","path":"/spec/groups/0/members/-","value":{"id":"z"}},` +
+		`{"op":"replace","path":"/spec/groups/0/members/0/w","value":3},{"op":"replace","path":"/spec/groups/0/members/1/w","value":2.5}]`
+
+	It("pairs items by position where nothing else is known", func() {
+		ops, _ := diff(route, members(func(m []any) []any { m[1].(map[string]any)["w"] = int64(2); return m }))
+		Expect(ops).To(MatchJSON(`[{"op":"replace","path":"/spec/groups/0/members/1/w","value":2}]`))
+	})
+	It("pairs items by their name, key or id", func() {
+		for _, name := range []string{"name", "key", "id"} {
+			raw := strings.ReplaceAll(route, `"id"`, `"`+name+`"`)
+			ops, _ := diff(raw, func(o map[string]any) {
+				swap(o)
+				last := o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)["members"].([]any)[2].(map[string]any)
+				delete(last, "id")
+				last[name] = "z"
+			})
+			Expect(ops).To(MatchJSON(strings.ReplaceAll(swapped, `"id"`, `"`+name+`"`)))
+		}
+	})
+})
+
+var _ = Describe("Long lists", func() {
+	long := func(n int) string {
+		var b strings.Builder
+		b.WriteString(`{"spec":{"containers":[{"name":"a","env":[`)
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `{"name":"ENV_%d","value":"value %d","x-new":%d}`, i, i, i)
+		}
+		b.WriteString(`]}]}}`)
+		return b.String()
+	}
+	editEnv := func(n int, edit func([]corev1.EnvVar) []corev1.EnvVar) (ops, applied string) {
+		GinkgoHelper()
+		return changePod(long(n), func(p *corev1.Pod) { p.Spec.Containers[0].Env = edit(p.Spec.Containers[0].Env) })
+	}
+	numbered := func(applied string) {
+		GinkgoHelper()
+		var p struct {
+			Spec struct {
+				Containers []struct {
+					Env []struct {
+						Name string
+						New  *int `json:"x-new"`
+					}
+				}
+			}
+		}
+		Expect(json.Unmarshal([]byte(applied), &p)).To(Succeed())
+		for _, e := range p.Spec.Containers[0].Env {
+			if strings.HasPrefix(e.Name, "ENV_") {
+				Expect(e.New).NotTo(BeNil(), e.Name)
+				Expect(e.Name).To(Equal(fmt.Sprintf("ENV_%d", *e.New)))
+			}
+		}
+	}
+
+	DescribeTable("one insertion among 1,000 is one short operation",
+		func(at int, index string) {
+			ops, applied := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+				return slices.Insert(env, at, corev1.EnvVar{Name: "NEW", Value: "v"})
+			})
+			Expect(ops).To(Equal(`[{"op":"add","path":"/spec/containers/0/env/` + index + `","value":{"name":"NEW","value":"v"}}]`))
+			Expect(len(ops)).To(BeNumerically("<=", len(`{"name":"NEW","value":"v"}`)+100))
+			numbered(applied)
+		},
+		Entry("head", 0, "0"), Entry("end", 1000, "-"),
+	)
+	DescribeTable("moves items as long as that is less than writing the list anew",
+		func(moved, operations int) {
+			ops, applied := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+				return slices.Concat(env[900:900+moved], env[:900], env[900+moved:])
+			})
+			Expect(strings.Count(ops, `"op":`)).To(Equal(operations))
+			numbered(applied)
+		},
+		Entry("one", 1, 2), Entry("seventy", 70, 1),
+	)
+	It("writes a list anew when that is the shorter patch", func() {
+		ops, applied := changePod(`{"spec":{"containers":[{"name":"a","x":1},{"name":"b","x":2}]}}`, func(p *corev1.Pod) {
+			slices.Reverse(p.Spec.Containers)
+			p.Spec.Containers[0].Image = "x"
+		})
+		Expect(ops).To(Equal(`[{"op":"replace","path":"/spec/containers","value":[{"name":"b","x":2},{"name":"a","x":1}]},` +
+			`{"op":"add","path":"/spec/containers/0/image","value":"x"}]`))
+		Expect(applied).To(ContainSubstring(`{"image":"x","name":"b","x":2}`))
+	})
+	It("writes a short list anew when more than a few items move", func() {
+		names := strings.Split("abcdefgh", "")
+		ops, applied := changePod(containers(names...), func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) })
+		Expect(strings.Count(ops, `"op":`)).To(Equal(1))
+		slices.Reverse(names)
+		for i, n := range names {
+			names[i] = n + "=of " + n
+		}
+		Expect(owners(applied)).To(Equal(names))
+	})
+	It("removes and inserts many one by one, until writing the list anew is less", func() {
+		ops, applied := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			return slices.DeleteFunc(env, func(e corev1.EnvVar) bool { return strings.HasSuffix(e.Name, "00") })
+		})
+		Expect(strings.Count(ops, `"op":"remove"`)).To(Equal(9))
+		numbered(applied)
+		ops, applied = editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			return slices.DeleteFunc(env, func(e corev1.EnvVar) bool { return !strings.HasSuffix(e.Name, "7") })
+		})
+		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[{"name":"ENV_7",`))
+		numbered(applied)
+	})
+	DescribeTable("are written anew when every item changes a little and is short, with all that raw has in them", func(edit func(i int, e *corev1.EnvVar), expected string) {
+		const items = 1000
+		ops, applied := editEnv(items, func(env []corev1.EnvVar) []corev1.EnvVar {
+			for i := range env {
+				edit(i, &env[i])
+			}
+			return env
+		})
+		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[` + expected + `,`))
+		Expect(strings.Count(ops, `"op":`)).To(Equal(1))
+		Expect(len(ops)).To(BeNumerically("<", 3*len(long(items))/2))
+		numbered(applied)
+	},
+		Entry("a member", func(_ int, e *corev1.EnvVar) { e.Value = "<" }, `{"name":"ENV_0","value":"\u003c","x-new":0}`),
+		Entry("one that goes", func(_ int, e *corev1.EnvVar) { e.Value = "" }, `{"name":"ENV_0","x-new":0}`),
+	)
+	It("are written anew once when all items move and change", func() {
+		ops, applied := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			slices.Reverse(env)
+			for i := range env {
+				env[i].Value = "v"
+			}
+			return env
+		})
+		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[{"name":"ENV_999","value":"v","x-new":999},`))
+		Expect(strings.Count(ops, `"op":`)).To(Equal(1))
+		numbered(applied)
+	})
+	It("keep their place when few items change, or when the changes are shorter", func() {
+		ops, _ := editEnv(1000, func(env []corev1.EnvVar) []corev1.EnvVar {
+			for i := range 100 {
+				env[10*i].Value = "v"
+			}
+			return env
+		})
+		Expect(strings.Count(ops, `"op":"replace"`)).To(Equal(100))
+	})
+	DescribeTable("of a tree make a patch that is about as long as the list, if each item gets", func(member, before, after string) {
+		var items []string
+		for i := range 60_000 {
+			items = append(items, fmt.Sprintf(`{"a":%d%s}`, i, before))
+		}
+		raw := []byte(`{"kind":"A","spec":{"items":[` + strings.Join(items, ",") + `]}}`)
+		was, err := decode[map[string]any](raw)
+		Expect(err).NotTo(HaveOccurred())
+		is := runtime.DeepCopyJSON(was)
+		for _, item := range is["spec"].(map[string]any)["items"].([]any) {
+			item.(map[string]any)[member] = int64(2)
+		}
+		made, err := patch.Compare(raw, jsontext.Index{}, was, is)
+		Expect(err).NotTo(HaveOccurred())
+		text := made.AppendJSON(nil)
+		Expect(len(text)).To(BeNumerically("<", len(raw)*3/2))
+		result, err := apply(raw, text)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(result)).To(Equal(strings.ReplaceAll(string(raw), before+"}", after+"}")))
+	},
+		Entry("another value", "b", `,"b":1`, `,"b":2`),
 	)
 })

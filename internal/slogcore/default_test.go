@@ -1,5 +1,7 @@
 package slogcore
 
+// This file specifies the logger of a program that gives none.
+
 import (
 	"os"
 	"path/filepath"
@@ -25,5 +27,19 @@ var _ = Describe("The default logger", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(text)).To(MatchRegexp(line))
 		}
+	})
+
+	It("logs JSON to a standard error that is no terminal, and nothing to one that is closed", func() {
+		was, path := os.Stderr, filepath.Join(GinkgoT().TempDir(), "log")
+		DeferCleanup(func() { os.Stderr = was })
+		file, err := os.Create(path)
+		Expect(err).NotTo(HaveOccurred())
+		os.Stderr = file
+		NewDefault().Info("ready")
+		text, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).To(HavePrefix(`{"level":"info"`))
+		Expect(file.Close()).To(Succeed())
+		NewDefault().Info("lost")
 	})
 })

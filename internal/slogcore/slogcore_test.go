@@ -1,5 +1,7 @@
 package slogcore_test
 
+// This file specifies what a handler of log/slog gets of a zap logger.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -50,6 +52,19 @@ var _ = Describe("A zap logger that writes to a handler of log/slog", func() {
 			HaveKeyWithValue("level", "WARN"),
 			HaveKeyWithValue("level", "ERROR"),
 		))
+	})
+
+	It("hands an error on as it is", func() {
+		var handed any
+		record := func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "error" {
+				handed = a.Value.Any()
+			}
+			return a
+		}
+		oops := errors.New("oops")
+		zap.New(slogcore.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{ReplaceAttr: record}))).Info("one", zap.Error(oops))
+		Expect(handed).To(BeIdenticalTo(oops))
 	})
 
 	It("writes what the handler takes", func() {
