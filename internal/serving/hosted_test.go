@@ -1,14 +1,13 @@
 package serving_test
 
+// This file is about serving on the webhook server of a program's own controller-runtime manager.
+
 import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Serving on the webhook server of a program's own manager", func() {
@@ -23,24 +23,20 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 
 	server := func() *webhook.DefaultServer {
 		GinkgoHelper()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		Expect(err).NotTo(HaveOccurred())
-		port := listener.Addr().(*net.TCPAddr).Port
-		Expect(listener.Close()).To(Succeed())
-		certificate, err := leafCA(GinkgoTB(), leafYear, time.Now()).SignServing([]string{"127.0.0.1"}, leafDay, time.Now())
-		Expect(err).NotTo(HaveOccurred())
-		return webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+		certificate := selfSigned()
+		return webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort()), TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 		}}}).(*webhook.DefaultServer)
 	}
 
-	It("waits until that answers, which is logged once, and takes all below its prefix", func(ctx SpecContext) {
+	It("waits until that answers, which is logged, and takes all below its prefix", func(ctx SpecContext) {
 		host, lines := server(), make(chan string, 100)
 		host.Register("/theirs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "theirs") }))
 		hosted := serving.NewHosted(host, echo, "/eirinix/ours", funcr.New(func(_, line string) { lines <- line }, funcr.Options{}))
 		started := make(chan error, 1)
 		go func() { started <- hosted.Start(ctx) }()
-		Consistently(started, 600*time.Millisecond).ShouldNot(Receive())
+		Eventually(lines).Should(Receive(ContainSubstring("waiting for the KubeManager's webhook server")))
+		Expect(started).NotTo(Receive())
 
 		running, stop := context.WithCancel(ctx)
 		var over sync.WaitGroup
@@ -50,43 +46,28 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 		})
 		DeferCleanup(over.Wait)
 		DeferCleanup(stop)
-		Eventually(started, 30*time.Second).Should(Receive(BeNil()))
-		Expect(lines).To(HaveLen(2))
-		Expect(<-lines).To(ContainSubstring("waiting for the KubeManager's webhook server"))
-		Expect(<-lines).To(And(ContainSubstring("serving on the KubeManager's webhook server"), ContainSubstring(hosted.Addr().String())))
-		Expect(hosted.Port()).To(Equal(host.Options.Port))
+		Eventually(started).Should(Receive(BeNil()))
+		Expect(hosted.Addr().String()).To(Equal(fmt.Sprint("127.0.0.1:", host.Options.Port)))
 		Expect(hosted.Addr().Network()).To(Equal("tcp"))
+		Expect(lines).To(Receive(And(ContainSubstring("serving on the KubeManager's webhook server"), ContainSubstring(hosted.Addr().String()))))
 
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		defer transport.CloseIdleConnections()
-		get := func(path string) string {
-			GinkgoHelper()
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+hosted.Addr().String()+path, nil)
-			Expect(err).NotTo(HaveOccurred())
-			resp, err := transport.RoundTrip(r)
-			Expect(err).NotTo(HaveOccurred())
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			Expect(err).NotTo(HaveOccurred())
-			return string(text)
-		}
-		Expect(get("/eirinix/ours/step")).To(Equal("we answer /step"), "without the prefix")
-		Expect(get("/eirinix/ours/of/another/version")).To(Equal("we answer /of/another/version"))
-		Expect(get("/eirinix/others/step")).NotTo(ContainSubstring("we answer"))
-		Expect(get("/theirs")).To(Equal("theirs"))
+		client := caller()
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/ours/of/another/version")).To(HaveField("Body", "we answer /of/another/version"), "without the prefix")
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/others/step")).To(HaveField("Body", Not(ContainSubstring("we answer"))))
+		Expect(getFrom(client, hosted.Addr(), "/theirs")).To(HaveField("Body", "theirs"))
 
 		Expect(hosted.Draining()).To(BeFalse())
 		Expect(hosted.Shutdown(ctx)).To(Succeed())
 		Expect(hosted.Draining()).To(BeTrue())
-		Expect(get("/eirinix/ours/step")).To(Equal("we answer /step"), "the manager ends its server, not we")
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/ours/step")).To(HaveField("Body", "we answer /step"), "the manager ends its server, not we")
 		Expect(hosted.Err()).NotTo(HaveOccurred())
 		Expect(hosted.Done()).NotTo(BeClosed())
 	})
 
 	It("does not wait longer than its context", func(ctx SpecContext) {
-		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		defer cancel()
-		Expect(serving.NewHosted(server(), echo, "/eirinix/ours", GinkgoLogr).Start(short)).To(MatchError(context.DeadlineExceeded))
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		Expect(serving.NewHosted(server(), echo, "/eirinix/ours", GinkgoLogr).Start(over)).To(MatchError(context.Canceled))
 	})
 
 	It("refuses a path that is taken, with the remedy", func(ctx SpecContext) {
@@ -99,18 +80,11 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 	It("lists the paths that were registered on one server, and none of another's", func() {
 		mux := http.NewServeMux()
 		one, other := webhook.NewServer(webhook.Options{Port: -1, WebhookMux: mux}), webhook.NewServer(webhook.Options{Port: -1})
-		Expect(serving.Registered(mux)).To(BeEmpty())
 		other.Register("/hosted-theirs", echo)
 		other.Register("/hosted-below/theirs", echo)
 		one.Register("/hosted-b", echo)
 		one.Register("/hosted-a", echo)
 		one.Register("/hosted-below/", echo)
 		Expect(serving.Registered(mux)).To(HaveExactElements("/hosted-a", "/hosted-b", "/hosted-below/"))
-	})
-
-	It("names controller-runtime's port where none is set", func() {
-		hosted := serving.NewHosted(webhook.NewServer(webhook.Options{}).(*webhook.DefaultServer), echo, "/p", GinkgoLogr)
-		Expect(hosted.Port()).To(Equal(9443))
-		Expect(hosted.Addr().String()).To(Equal(":9443"))
 	})
 })
