@@ -1,12 +1,13 @@
 package certsource_test
 
+// This file is about one certificate and its bundle: whether a client accepts it, and that it prints without its key.
+
 import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
@@ -18,12 +19,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
-
-func leafOf(certificatePEM []byte) *x509.Certificate {
-	GinkgoHelper()
-	block, _ := pem.Decode(certificatePEM)
-	return Must(x509.ParseCertificate(block.Bytes))
-}
 
 var _ = Describe("Material", func() {
 	material := func(authority *ca.Authority, edit ...func(*x509.Certificate)) certsource.Material {
