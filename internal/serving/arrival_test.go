@@ -75,6 +75,7 @@ func TestConnectionsMakeRoomInTheOrderOfTheirUse(t *testing.T) {
 		for _, next := range []*arrival{silent, trickles, refused} {
 			open("newcomer of " + next.name)
 			g.Expect(next.closed).To(BeTrue(), next.name)
+			g.Expect(all.begin(&http.Request{RemoteAddr: next.name})).To(BeNil(), "its request comes too late")
 		}
 		for _, stays := range []*arrival{large, answered, atRest, atWork} {
 			g.Expect(stays.closed).To(BeFalse(), stays.name)

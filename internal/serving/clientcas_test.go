@@ -140,6 +140,7 @@ func TestClientCAsFollowAConfigMap(t *testing.T) {
 			Expect(cas.Clients.Check(bySecond)).To(Succeed(), "the last good ones stay in force")
 			Expect(len(logs.with("the last good ones stay"))).To(BeNumerically(">", before), logs.String)
 		}
+		Expect(logs.with("client CAs read")).To(HaveLen(2), logs.String)
 	})
 }
 
@@ -174,28 +175,5 @@ func TestClientCAsFollowEveryKindOfChangeOfAFile(t *testing.T) {
 		Expect(os.Remove(path)).To(Succeed())
 		passes(look)
 		Expect(clients.Check(byFirst)).To(Succeed(), "removed: the last good ones stay")
-	})
-}
-
-func TestClientCAsLogAFailureOnceAndItsEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var logs logLines
-		path := filepath.Join(t.TempDir(), "ca.crt")
-		follow(t, &serving.ClientCAs{Clients: &serving.Clients{}, File: path, Log: logs.logger()})
-		passes(10 * look)
-		Expect(logs.with("could not be read")).To(HaveLen(1), logs.String)
-		Expect(os.WriteFile(path, []byte("garbage"), 0o600)).To(Succeed())
-		passes(10 * look)
-		Expect(logs.with("no readable CA certificate")).To(HaveLen(1), logs.String)
-		good := NewCA(year, time.Now()).CertificatePEM
-		Expect(os.WriteFile(path, good, 0o600)).To(Succeed())
-		passes(10 * look)
-		Expect(logs.with("client CAs read")).To(HaveLen(1), logs.String)
-		Expect(os.Remove(path)).To(Succeed())
-		passes(2 * look)
-		Expect(logs.with("could not be read")).To(HaveLen(3), logs.String)
-		Expect(os.WriteFile(path, good, 0o600)).To(Succeed())
-		passes(2 * look)
-		Expect(logs.with("client CAs read")).To(HaveLen(1), "they were the same: "+logs.String())
 	})
 }

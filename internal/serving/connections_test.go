@@ -133,29 +133,6 @@ var _ = Describe("Connections", func() {
 		Eventually(func() error { _, err := handshake(s, nil); return err }).Should(Succeed())
 	})
 
-	It("whose request has not arrived whole make room, the oldest first", func(ctx SpecContext) {
-		bodies := reading()
-		start(ctx, s)
-		var clients []net.Conn
-		for i := range most {
-			clients = append(clients, trickling())
-			Eventually(bodies.Load).Should(BeEquivalentTo(i+1), "its body is being read")
-		}
-		const servers = 3
-		for range servers {
-			Expect(calls(caller(), 2)).To(Succeed())
-		}
-		for _, conn := range clients[:servers] {
-			Eventually(isOpen).WithArguments(conn).Should(BeFalse())
-		}
-		for _, conn := range clients[servers:] {
-			Expect(isOpen(conn)).To(BeTrue())
-			Expect(conn.SetReadDeadline(time.Time{})).To(Succeed())
-			Must(io.WriteString(conn, "67890"))
-			Expect(Must(http.ReadResponse(bufio.NewReader(conn), nil))).To(HaveHTTPStatus(http.StatusOK), "slow is not wrong")
-		}
-	})
-
 	It("of a thousand clients that trickle their requests keep no API server out", func(ctx SpecContext) {
 		const clients, servers = 1000, 40
 		s.SetMostConnections(0)

@@ -3,7 +3,6 @@ package serving_test
 // This file is about the serving certificate that a process signs for itself: its life, and the clocks that it follows.
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"sync"
@@ -49,19 +48,6 @@ var _ = Describe("Leaf", func() {
 		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
 		Expect(served.Leaf.DNSNames).To(ConsistOf("logger.cf.svc"))
 		Expect(served.Leaf.IPAddresses).To(HaveLen(2))
-	})
-
-	It("signs once for a CA, until it is due", func() {
-		Expect(leaf.Use(authority)).To(Succeed())
-		first := leaf.Certificate()
-		life := first.NotAfter.Sub(first.NotBefore)
-		clock.set(first.NotBefore.Add(life * 59 / 100))
-		Expect(leaf.Use(Must(ca.Parse(authority.CertificatePEM, authority.PrivateKeyPEM)))).To(Succeed(), "as read again from the Secret")
-		Expect(leaf.Certificate()).To(BeIdenticalTo(first), "not due at 59 % of its life")
-		clock.set(first.NotBefore.Add(life * 74 / 100))
-		Expect(leaf.Use(authority)).To(Succeed())
-		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first), "due at 74 %")
-		Expect(leaf.Certificate().NotAfter).To(Equal(clock.now().Add(7 * day).Truncate(time.Second)))
 	})
 
 	It("changes with the CA, and with its cross-signed chain", func() {
@@ -134,16 +120,6 @@ var _ = Describe("Leaf", func() {
 		Entry("a clock that is behind", "is before", func() []byte { return authority.CertificatePEM }, -2*time.Hour),
 	)
 
-	It("is signed again at once when it is not valid yet", func() {
-		old := NewCA(year, noon.Add(-day))
-		clock.set(noon.Add(6 * time.Hour)) // the clock is ahead
-		Expect(leaf.Use(old)).To(Succeed())
-		clock.set(noon)
-		Expect(leaf.Verify(old.CertificatePEM)).NotTo(Succeed())
-		Expect(leaf.Use(old)).To(Succeed())
-		Expect(leaf.Verify(old.CertificatePEM)).To(Succeed())
-	})
-
 	It("is not signed in vain when it starts with its CA", func() {
 		leaf.ServerTime = func() time.Time { return noon }
 		clock.set(noon.Add(-6 * time.Hour)) // ours is behind that of the replica which made the CA
@@ -161,20 +137,21 @@ var _ = Describe("Leaf", func() {
 		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first))
 	})
 
-	DescribeTable("is renewed by the local clock", func(server time.Duration) {
+	DescribeTable("is signed once for a CA, until it is due by the local clock", func(server time.Duration) {
 		leaf.ServerTime = func() time.Time { return clock.now().Add(server) }
 		old := NewCA(10*year, noon.Add(-year))
 		Expect(leaf.Use(old)).To(Succeed())
 		first := leaf.Certificate()
 		clock.set(noon.Add(7 * day * 59 / 100))
-		Expect(leaf.Use(old)).To(Succeed())
+		Expect(leaf.Use(Must(ca.Parse(old.CertificatePEM, old.PrivateKeyPEM)))).To(Succeed(), "as read again from the Secret")
 		Expect(leaf.Certificate()).To(BeIdenticalTo(first), "not due before 0.6 of seven days")
 		clock.set(noon.Add(7 * day * 74 / 100))
 		Expect(leaf.Use(old)).To(Succeed())
 		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first), "due after 0.734 of seven days")
 	},
-		Entry("the server's is ahead", 100*day),
-		Entry("the server's is behind", -100*day),
+		Entry("which is the server's", time.Duration(0)),
+		Entry("and the server's is ahead", 100*day),
+		Entry("and the server's is behind", -100*day),
 	)
 
 	It("is not renewed in vain when it ends with its CA", func() {
@@ -221,14 +198,6 @@ func TestLeafRunRenewsLongAndShortLives(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestLeafRunEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		serving.NewLeaf([]string{"a.b.svc"}, 7*day, time.Now).Run(ctx, logr.Discard())
-	})
 }
 
 // A suspended machine: timers stood still, the wall clock jumped.

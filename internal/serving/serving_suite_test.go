@@ -101,7 +101,8 @@ func intermediateCA(c *x509.Certificate) {
 }
 
 func until(t time.Time) func(*x509.Certificate) { return func(c *x509.Certificate) { c.NotAfter = t } }
-func from(t time.Time) func(*x509.Certificate)  { return func(c *x509.Certificate) { c.NotBefore = t } }
+
+func from(t time.Time) func(*x509.Certificate) { return func(c *x509.Certificate) { c.NotBefore = t } }
 
 // connectionOf is the connection of a client that has sent these certificates.
 func connectionOf(certificates ...*tls.Certificate) *tls.ConnectionState {
