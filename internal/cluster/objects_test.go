@@ -4,9 +4,6 @@ package cluster_test
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -202,67 +200,39 @@ func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespa
 
 var _ = Describe("A copy of an object", Label("api-server"), func() {
 	DescribeTable("that is watched, with rights to that object alone,",
-		func(ctx SpecContext, group, resource string, empty func(name string) client.Object) {
-			name := newName()
-			object := empty(name)
-			fresh := func() client.Object { return empty(name) }
+		func(ctx SpecContext, group, resource string, object client.Object) {
 			l := &line{}
-			o := follow(l.over(newUser(ctx, group, resource, name, "get", "list", "watch")), GinkgoLogr, all, fresh())
+			fresh := func() client.Object { return object.DeepCopyObject().(client.Object) }
+			object.SetName(newName())
+			empty := fresh()
+			o := follow(l.over(newUser(ctx, group, resource, object.GetName(), "get", "list", "watch")), GinkgoLogr, all, fresh())
 			var notified atomic.Int64
 			o.Notify(func() { notified.Add(1) })
 			seen := func() (string, error) {
-				into := fresh()
+				into := empty.DeepCopyObject().(client.Object)
 				err := o.Get(ctx, into)
 				return into.GetLabels()["n"], err
 			}
-			set := func(n string) {
+			// news comes a moment after the copy
+			becomes := func(change func() error, is types.GomegaMatcher) {
 				GinkgoHelper()
-				object.SetLabels(map[string]string{"n": n})
-				Expect(admin().Update(ctx, object)).To(Succeed())
-			}
-			missing := func() bool {
-				_, err := seen()
-				return apierrors.IsNotFound(err)
+				told := notified.Load()
+				Expect(change()).To(Succeed())
+				Eventually(seen).Should(is)
+				Eventually(notified.Load).Should(BeNumerically(">", told))
 			}
 			Expect(o.Seen(ctx)).To(Succeed())
-			Expect(missing()).To(BeTrue())
-			told := notified.Load()
-
-			Expect(admin().Create(ctx, object)).To(Succeed())
-			Eventually(missing).Should(BeFalse())
-			// A copy is there a moment before the news of it.
-			Eventually(notified.Load).Should(BeNumerically(">", told))
-			told = notified.Load()
-			set("1")
-			Eventually(seen).Should(Equal("1"))
-			Eventually(notified.Load).Should(BeNumerically(">", told))
-
-			By("this process writing")
-			release := l.hold()
-			defer release()
-			set("2")
-			o.Wrote(object)
-			Expect(seen()).To(Equal("1"), "a copy is what the API server has sent")
-			release()
-			Eventually(seen).Should(Equal("2"), "the watch has caught up")
-
-			By("a deletion")
-			told = notified.Load()
+			Expect(seen()).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			becomes(func() error { return admin().Create(ctx, object) }, BeEmpty())
+			object.SetLabels(map[string]string{"n": "1"})
+			becomes(func() error { return admin().Update(ctx, object) }, Equal("1"))
 			Expect(admin().Delete(ctx, object)).To(Succeed())
-			Eventually(missing).Should(BeTrue())
-			Eventually(notified.Load).Should(BeNumerically(">", told))
+			Eventually(func() error { _, err := seen(); return err }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 			Expect(o.Polls(object)).To(BeFalse())
 			Expect(l.count("")).To(Equal(1), "all of it came by one watch: %s", l.sent)
 		},
-		Entry("of a Secret", "", "secrets", func(name string) client.Object {
-			return &corev1.Secret{ObjectMeta: named("default", name)}
-		}),
-		Entry("of a Lease", "coordination.k8s.io", "leases", func(name string) client.Object {
-			return &coordinationv1.Lease{ObjectMeta: named("default", name)}
-		}),
-		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", func(name string) client.Object {
-			return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: named("", name)}
-		}),
+		Entry("of a Secret", "", "secrets", &corev1.Secret{ObjectMeta: named("default", "")}),
+		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", &admissionregistrationv1.MutatingWebhookConfiguration{}),
 	)
 
 	It("is complete, whatever its kind is, but for the managed fields", func(ctx SpecContext) {
@@ -274,15 +244,12 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 			}},
 		}
-		csr := untyped("certificates.k8s.io/v1", "CertificateSigningRequest", name)
-		request := Must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"example.org"}}, NewKey()))
-		csr.Object["spec"] = map[string]any{"request": base64.StdEncoding.EncodeToString(PEM("CERTIFICATE REQUEST", request)), "signerName": "example.org/serving", "usages": []any{"digital signature", "server auth"}}
 		lease := untyped("coordination.k8s.io/v1", "Lease", name)
 		lease.SetNamespace("default")
 		Expect(unstructured.SetNestedField(lease.Object, time.Now().UTC().Format(metav1.RFC3339Micro), "spec", "renewTime")).To(Succeed())
 		mapper := Must(apiutil.NewDynamicRESTMapper(plane.Config(), Must(rest.HTTPClientFor(plane.Config()))))
 		for _, object := range []*unstructured.Unstructured{
-			crd, csr, lease, untyped("v1", "Secret", name), untyped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", name),
+			crd, lease, untyped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", name),
 		} {
 			kind := object.GroupVersionKind()
 			mapping := Must(mapper.RESTMapping(kind.GroupKind(), kind.Version))

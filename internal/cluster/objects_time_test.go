@@ -756,32 +756,3 @@ func TestRunEndsWithItsContextWhateverHangs(t *testing.T) {
 func refuses(*http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
 }
-
-func TestWatchesOfAnOutage(t *testing.T) {
-	namespaces := []string{"cf", "other", "third", "fourth"}
-	following(t, "get list watch", all, namespaces, func(g Gomega, ctx context.Context, p *followed) {
-		g.Expect(p.Seen(ctx)).To(Succeed())
-		settle(time.Second)
-		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
-
-		p.forget()
-		p.answers(refuses)
-		p.hangUp()
-		began := time.Now()
-		settle(10*time.Minute + time.Second)
-		for minute := range 9 {
-			from := began.Add(time.Duration(minute+1) * time.Minute)
-			n := len(p.since(from)) - len(p.since(from.Add(time.Minute)))
-			g.Expect(n).To(BeNumerically("<=", 2), "requests in minute %d", minute+1)
-		}
-		g.Expect(len(p.since(began)) - len(p.since(began.Add(time.Minute)))).To(BeNumerically("<=", 4+7))
-		g.Expect(p.copied(ctx)).To(Equal("7"), "the last copy stays")
-
-		p.forget()
-		p.answers(p.shelf.answer)
-		p.put("cf")
-		settle(36*time.Second + 15*time.Second + time.Second) // who probed last may sleep until its next attempt
-		g.Expect(p.copied(ctx)).To(Equal("8"))
-		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
-	})
-}
