@@ -144,17 +144,10 @@ var _ = Describe("Files", func() {
 		}
 	},
 		Entry("empty certificate", "tls.crt", "tls.crt and tls.key: there is no PEM certificate", func(issued) []byte { return nil }),
-		Entry("empty key", "tls.key", "tls.key needs the key of the serving certificate: no PEM private key", func(issued) []byte { return nil }),
 		Entry("empty CA", "ca.crt", "ca.crt holds no readable PEM certificate; write", func(issued) []byte { return nil }),
 		Entry("truncated certificate", "tls.crt", "tls.crt is cut off", func(i issued) []byte { return i.certificate[:len(i.certificate)/2] }),
-		Entry("truncated key", "tls.key", "tls.key is cut off", func(i issued) []byte { return i.key[:len(i.key)/2] }),
-		Entry("truncated CA", "ca.crt", "ca.crt is cut off", func(i issued) []byte { return i.ca[:len(i.ca)/2] }),
 		Entry("another key", "tls.key", "the private key does not match the certificate of", func(issued) []byte { return PKCS8(NewKey()) }),
-		Entry("garbled key", "tls.key", "tls.key needs the key of the serving certificate: the private key cannot be read; store it as PKCS#8", func(i issued) []byte {
-			return []byte(strings.Replace(string(i.key), "\nMI", "\nAA", 1))
-		}),
 		Entry("certificate in place of the key", "tls.key", "tls.key needs the key of the serving certificate: no PEM private key", func(i issued) []byte { return i.certificate }),
-		Entry("key in place of the certificate", "tls.crt", "there is no PEM certificate", func(i issued) []byte { return i.key }),
 		Entry("CA before the certificate", "tls.crt", "must stand before those of CAs", func(i issued) []byte { return join(i.ca, i.certificate) }),
 		Entry("another CA", "ca.crt", "the CA bundle does not verify the certificate", func(issued) []byte { return newAuthority().CertificatePEM }),
 		Entry("much too large", "ca.crt", "is larger than 1048576 bytes", func(i issued) []byte { return join(i.ca, make([]byte, 1<<20)) }),
