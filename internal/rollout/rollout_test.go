@@ -481,7 +481,7 @@ var _ = Describe("The Lease", func() {
 		Expect(c.Actions()[len(c.Actions())-1].(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured).GetResourceVersion()).To(Equal("7"), "the API server refuses it if another was faster")
 	})
 
-	It("is decided anew after a lost race", func(ctx SpecContext) {
+	It("is decided anew after a lost race, up to five times", func(ctx SpecContext) {
 		in(stored())
 		lost := 0
 		c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -489,9 +489,20 @@ var _ = Describe("The Lease", func() {
 			return lost == 1, nil, apierrors.NewConflict(rollout.Resource.GroupResource(), "versions", nil)
 		})
 		decided := 0
-		Expect(lease.Change(ctx, func(found rollout.Versions) rollout.Versions { decided++; return join(found) })).To(Succeed())
+		change := func() error {
+			return lease.Change(ctx, func(found rollout.Versions) rollout.Versions { decided++; return join(found) })
+		}
+		Expect(change()).To(Succeed())
 		Expect(decided).To(Equal(2))
-	})
+
+		in(stored())
+		c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewConflict(rollout.Resource.GroupResource(), "versions", nil)
+		})
+		decided = 0
+		Expect(change()).To(MatchError(apierrors.IsConflict, "IsConflict"))
+		Expect(decided).To(Equal(5))
+	}, SpecTimeout(30*time.Second))
 
 	It("names the rights that are missing", func(ctx SpecContext) {
 		in(stored())
