@@ -1,5 +1,7 @@
 package certsecret_test
 
+// This file is about CAs that a client plants in the Secret: one that may write it, and no webhook configuration.
+
 import (
 	"bytes"
 	"crypto/rand"
@@ -48,119 +50,95 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 	BeforeEach(func() {
 		c = newCluster(nil)
 		store = c.store()
-		var err error
-		own, _, err = store.Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		own, _ = restore(store, nil, nil)
 		pinned = pins(own.Bundle())
 		foreign = NewCA(year, now)
 	})
 
-	// planted are Secrets as a program leaves them that can write this one and not read it.
-	planted := []struct {
-		where string
-		data  func() map[string][]byte
-	}{
-		{"in a document of its own", func() map[string][]byte {
-			state := &certsecret.State{
-				FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: 1,
-				Generations: []certsecret.Generation{{ID: 1, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}},
-			}
-			return state.Encode(nil)
-		}},
-		{"in a document that lists the public certificate of ours", func() map[string][]byte {
-			state := &certsecret.State{
-				FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: 2,
-				Generations: []certsecret.Generation{
-					{ID: 1, CertificatePEM: Must(own.Current()).CertificatePEM},
-					{ID: 2, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM},
-				},
-			}
-			return state.Encode(nil)
-		}},
-		{"in the mirrored keys", func() map[string][]byte {
+	document := func(current int64, generations ...certsecret.Generation) map[string][]byte {
+		state := &certsecret.State{
+			FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: current, Generations: generations,
+		}
+		return state.Encode(nil)
+	}
+	foreignAs := func(id int64) certsecret.Generation {
+		return certsecret.Generation{ID: id, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}
+	}
+
+	DescribeTable("is replaced by the one that this process knows, or a new one, and taken where nothing is pinned:", func(planted func() map[string][]byte) {
+		plant := func() { c.edit(func(s *corev1.Secret) { s.Data = planted() }) }
+		plant()
+		state, outcome := restore(store, own, pinned)
+		Expect(outcome).To(Equal(certsecret.Restored))
+		Expect(state.Reason).To(ContainSubstring(notPinned))
+		Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
+		Expect(state.Bundle()).To(Equal(own.Bundle()))
+		Expect(state.Counter).To(Equal(own.Counter+1), "a counter that was found means nothing")
+		Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring("theirs"))
+
+		By("where none is known")
+		plant()
+		state, outcome = restore(store, nil, pinned)
+		Expect(outcome).To(Equal(certsecret.Repaired))
+		Expect(state.Reason).To(ContainSubstring(notPinned))
+		Expect(ca.Contains(state.Bundle(), foreign.CertificatePEM)).To(BeFalse())
+		Expect(Must(state.Current()).Usable(now)).To(Succeed())
+		Expect(state.Lineage).NotTo(Equal("theirs"))
+		again, outcome := restore(store, state, pinned)
+		Expect(outcome).To(Equal(certsecret.Adopted), "this process knows the CA that it has made")
+		Expect(again.Bundle()).To(Equal(state.Bundle()))
+
+		By("where nothing is pinned")
+		plant()
+		state, _ = restore(store, nil, nil)
+		Expect(Must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
+	},
+		Entry("in a document of its own", func() map[string][]byte { return document(1, foreignAs(1)) }),
+		Entry("in a document that lists the public certificate of ours", func() map[string][]byte {
+			return document(2, certsecret.Generation{ID: 1, CertificatePEM: Must(own.Current()).CertificatePEM}, foreignAs(2))
+		}),
+		Entry("in the mirrored keys", func() map[string][]byte {
 			return map[string][]byte{"tls.crt": foreign.CertificatePEM, "ca.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
-		}},
-		{"in EiriniX's keys", func() map[string][]byte {
+		}),
+		Entry("in EiriniX's keys", func() map[string][]byte {
 			return map[string][]byte{"ca_certificate": foreign.CertificatePEM, "ca_private_key": foreign.PrivateKeyPEM}
-		}},
-	}
-	for _, p := range planted {
-		where, data := p.where, p.data
-		It("is replaced by the one that this process knows: "+where, func() {
-			c.edit(func(s *corev1.Secret) { s.Data = data() })
-			state, outcome, err := store.Restore(background, own, pinned)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(certsecret.Restored))
-			Expect(state.Reason).To(ContainSubstring(notPinned))
-			Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
-			Expect(state.Bundle()).To(Equal(own.Bundle()))
-			Expect(state.Counter).To(Equal(own.Counter+1), "a counter that was found means nothing")
-			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring("theirs"))
-		})
-
-		It("is replaced by a new one where none is known: "+where, func() {
-			c.edit(func(s *corev1.Secret) { s.Data = data() })
-			state, outcome, err := store.Restore(background, nil, pinned)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(certsecret.Repaired))
-			Expect(state.Reason).To(ContainSubstring(notPinned))
-			Expect(ca.Contains(state.Bundle(), foreign.CertificatePEM)).To(BeFalse())
-			Expect(Must(state.Current()).Usable(now)).To(Succeed())
-			Expect(state.Lineage).NotTo(Equal("theirs"))
-
-			again, outcome, err := store.Restore(background, state, pinned)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(certsecret.Adopted), "this process knows the CA that it has made")
-			Expect(again.Bundle()).To(Equal(state.Bundle()))
-		})
-
-		It("is taken where nothing is pinned: "+where, func() {
-			c.edit(func(s *corev1.Secret) { s.Data = data() })
-			state, _, err := store.Restore(background, nil, nil)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(Must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
-		})
-	}
+		}),
+	)
 
 	// add has the document hold it beside the current CA.
 	add := func(change func(*certsecret.State, *certsecret.Generation)) {
 		c.edit(func(s *corev1.Secret) {
 			state := Must(certsecret.Decode(s.Data))
-			g := certsecret.Generation{ID: 9, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}
-			if change != nil {
-				change(state, &g)
-			}
+			g := foreignAs(9)
+			change(state, &g)
 			state.Generations = append(state.Generations, g)
 			s.Data = state.Encode(s.Data)
 		})
 	}
 
-	DescribeTable("is dropped from a document of ours", func(phase ca.Phase, change func(*certsecret.State, *certsecret.Generation)) {
-		add(change)
+	DescribeTable("is dropped from a document of ours", func(change func(*certsecret.State, *certsecret.Generation)) {
 		for _, known := range []*certsecret.State{nil, own} {
-			state, outcome, err := store.Restore(background, known, pinned)
-			Expect(err).NotTo(HaveOccurred())
-			if known == nil {
-				Expect(outcome).To(Equal(certsecret.Repaired))
-				Expect(state.Reason).To(Equal(notPinned))
-			}
+			add(change)
+			state, outcome := restore(store, known, pinned)
+			Expect(outcome).To(Equal(certsecret.Repaired))
+			Expect(state.Reason).To(Equal(notPinned))
 			Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 			Expect(state.NextID).To(BeZero())
-			Expect(state.Phase).To(Equal(phase))
+			Expect(state.Phase).To(Equal(ca.Steady))
 			expectInOrder(c, state)
 		}
 	},
-		Entry("retained", ca.Steady, func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining }),
-		Entry("staged", ca.Steady, func(s *certsecret.State, _ *certsecret.Generation) { s.Phase, s.NextID = ca.Staged, 9 }),
-		Entry("neither", ca.Steady, nil),
-		Entry("with a certificate that claims to be signed by ours", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
+		Entry("retained", func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining }),
+		Entry("staged", func(s *certsecret.State, _ *certsecret.Generation) { s.Phase, s.NextID = ca.Staged, 9 }),
+		Entry("neither", func(*certsecret.State, *certsecret.Generation) {}),
+		Entry("with a certificate that claims to be signed by ours", func(s *certsecret.State, g *certsecret.Generation) {
 			impostor := impostorOf(Must(own.Current()))
 			cross := Must(impostor.CrossSign(foreign.Certificate, now))
 			s.Phase, s.NextID = ca.Staged, 9
 			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
 		}),
-		Entry("with a certificate of ours for another key", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
+		Entry("with a certificate of ours for another key", func(s *certsecret.State, g *certsecret.Generation) {
 			cross := Must(Must(own.Current()).CrossSign(impostorOf(foreign).Certificate, now))
 			s.Phase, s.NextID = ca.Staged, 9
 			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
@@ -175,8 +153,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			s.Data = with(s.Data, "state.json", state.Encode(nil)["state.json"])
 		})
 		for _, pinned := range []certsecret.Pinned{nil, pinned} {
-			state, _, err := store.Restore(background, nil, pinned)
-			Expect(err).NotTo(HaveOccurred())
+			state, _ := restore(store, nil, pinned)
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 		}
 	})
@@ -184,58 +161,46 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 	It("is allowed if an allowed one has signed it, step by step through rotations", func() {
 		second := Must(store.Activate(background, Must(store.Stage(background, own))))
 		third := Must(store.Stage(background, second))
-		for _, known := range []*certsecret.State{nil, own} {
-			for _, pinned := range []certsecret.Pinned{pins(own.Bundle()), pins(nil)} {
-				if known == nil && !pinned(Must(own.Current()).Certificate) {
-					continue
-				}
-				state, outcome, err := store.Restore(background, known, pinned)
-				Expect(err).NotTo(HaveOccurred())
-				Expect(outcome).To(Equal(certsecret.Adopted))
-				Expect(state.Bundle()).To(Equal(third.Bundle()))
-				Expect(state.NextID).To(Equal(third.NextID))
-			}
+		for _, seen := range []struct {
+			known  *certsecret.State
+			pinned certsecret.Pinned
+		}{{nil, pinned}, {own, pinned}, {own, pins(nil)}} {
+			state, outcome := restore(store, seen.known, seen.pinned)
+			Expect(outcome).To(Equal(certsecret.Adopted))
+			Expect(state.Bundle()).To(Equal(third.Bundle()))
+			Expect(state.NextID).To(Equal(third.NextID))
 		}
 	})
 
 	It("is never in a state that cannot be written", func() {
 		add(func(s *certsecret.State, _ *certsecret.Generation) { s.FormatVersion = 7 })
-		state, outcome, err := store.Restore(background, nil, pinned)
-		Expect(err).NotTo(HaveOccurred())
+		state, outcome := restore(store, nil, pinned)
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(state.Bundle()).To(Equal(own.Bundle()))
 
-		c = newCluster(planted[0].data(), setImmutable)
-		_, _, err = c.store().Restore(background, nil, pinned)
+		_, _, err := newCluster(document(1, foreignAs(1)), setImmutable).store().Restore(background, nil, pinned)
 		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(notPinned))))
 	})
 
 	It("is not carried on by a rotation", func() {
 		add(func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining })
-		found, _, err := store.Restore(background, own, pinned)
-		Expect(err).NotTo(HaveOccurred())
-		staged := Must(store.Stage(background, found))
-		Expect(ca.Contains(staged.Bundle(), foreign.CertificatePEM)).To(BeFalse())
+		found, _ := restore(store, own, pinned)
+		Expect(ca.Contains(Must(store.Stage(background, found)).Bundle(), foreign.CertificatePEM)).To(BeFalse())
 	})
 
 	It("ends a contest of replicas that lost the Secret, as soon as one of them is registered", func() {
 		c.delete()
-		one, _, err := store.Restore(background, nil, pinned)
-		Expect(err).NotTo(HaveOccurred())
-		two, _, err := store.Restore(background, nil, pinned) // neither knows the other's CA, nor does a configuration
-		Expect(err).NotTo(HaveOccurred())
+		one, _ := restore(store, nil, pinned)
+		two, _ := restore(store, nil, pinned) // neither knows the other's CA, nor does a configuration
 		Expect(two.Bundle()).NotTo(Equal(one.Bundle()))
 		both := pins(ca.Bundle(own.Bundle(), one.Bundle(), two.Bundle()))
 		for range 2 {
-			one, _, err = store.Restore(background, one, both)
-			Expect(err).NotTo(HaveOccurred())
-			two, _, err = store.Restore(background, two, both)
-			Expect(err).NotTo(HaveOccurred())
+			one, _ = restore(store, one, both)
+			two, _ = restore(store, two, both)
 		}
 		Expect(two.Bundle()).To(Equal(one.Bundle()))
 		writes := c.writes()
-		_, _, err = store.Restore(background, one, both)
-		Expect(err).NotTo(HaveOccurred())
+		restore(store, one, both)
 		Expect(c.writes()).To(Equal(writes))
 	})
 })
@@ -291,9 +256,7 @@ var _ = Describe("A hostile document", func() {
 		store := newCluster(data).store()
 		var state *certsecret.State
 		work := testing.AllocsPerRun(1, func() {
-			var err error
-			state, _, err = store.Restore(background, nil, nil)
-			Expect(err).NotTo(HaveOccurred())
+			state, _ = restore(store, nil, nil)
 		})
 		Expect(work).To(BeNumerically("<", 30_000))
 		Expect(len(state.Generations)).To(BeNumerically("<=", 8))
@@ -307,18 +270,3 @@ var _ = Describe("A hostile document", func() {
 		Entry("generations", "generations"),
 	)
 })
-
-func BenchmarkHostileDocument(b *testing.B) {
-	RegisterTestingT(b)
-	for _, many := range []string{"certificates", "cross-signed", "registered", "generations"} {
-		b.Run(many, func(b *testing.B) {
-			store := newCluster(hostile(many)).store()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, err := store.Restore(background, nil, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

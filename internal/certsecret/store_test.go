@@ -1,108 +1,78 @@
 package certsecret_test
 
+// This file is about what a process makes of a Secret when it knows nothing of the past: it creates, repairs or migrates it,
+// or reports what stands in the way.
+
 import (
 	"context"
-	"fmt"
-	"sync"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var background = context.Background()
-
-// expectInOrder checks the invariant after any Restore: the Secret agrees with the state in every key,
-// its CA signs, and a second Restore writes nothing.
-func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
-	GinkgoHelper()
-	authority := Must(state.Current())
-	Expect(authority.Usable(now)).To(Succeed())
-	Expect(authority.SignServing([]string{"logger.cf.svc"}, day, now)).Error().NotTo(HaveOccurred())
-	data := c.secret().Data
-	Expect(string(data["ca.crt"])).To(Equal(string(authority.CertificatePEM)))
-	Expect(string(data["tls.crt"])).To(Equal(string(authority.CertificatePEM)))
-	Expect(string(data["tls.key"])).To(Equal(string(authority.PrivateKeyPEM)))
-	Expect(ca.Contains(state.Bundle(), authority.CertificatePEM)).To(BeTrue())
-	before := c.writes()
-	again, outcome, err := c.store().Restore(background, nil, nil)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(outcome).To(Equal(certsecret.Adopted))
-	Expect(c.writes()).To(Equal(before), "a second Restore writes nothing")
-	Expect(Must(again.Current()).Equal(authority)).To(BeTrue())
-	Expect(again.ResourceVersion).To(Equal(state.ResourceVersion))
-	return authority
-}
+// replicas of a race
+const racers = 50
 
 var _ = Describe("Restore without a known state", func() {
 	It("creates the Secret when there is none", func() {
 		c := newCluster(nil)
-		store := c.store()
-		state, outcome, err := store.Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		state, outcome := restore(c.store(), nil, nil)
 		Expect(outcome).To(Equal(certsecret.Created))
 		Expect(state.FormatVersion).To(Equal(certsecret.FormatVersion))
 		Expect(state.Counter).To(Equal(int64(1)))
 		Expect(state.Phase).To(Equal(ca.Steady))
-		authority := expectInOrder(c, state)
-		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(10 * year)))
+		Expect(expectInOrder(c, state).Certificate.NotAfter).To(Equal(now.Add(10 * year)))
 		Expect(c.secret().Type).To(Equal(corev1.SecretTypeOpaque))
 		Expect(c.writes()).To(Equal(map[string]int{"create": 1}))
 	})
 
-	It("makes a CA of the given lifetime", func() {
-		store := newCluster(nil).store()
-		store.Lifetime = time.Hour
-		state, _, err := store.Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(Must(state.Current()).Certificate.NotAfter).To(Equal(now.Add(time.Hour)))
-	})
-
-	It("lets 200 racers agree on one CA with one create", func() {
-		c := newCluster(nil)
-		cas, outcomes := race(200, unpinned(c))
+	DescribeTable("lets racers agree on one CA with one write", func(outcome certsecret.Outcome, data func() map[string][]byte) {
+		c := newCluster(data())
+		cas, outcomes := race(racers, func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
+			return c.store().Restore(ctx, nil, nil)
+		})
 		Expect(cas).To(HaveLen(1))
-		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{certsecret.Created: 1, certsecret.Adopted: 199}))
-		Expect(c.created).To(Equal(1))
-		Expect(c.updated).To(Equal(0))
-	})
-
-	It("lets 200 racers agree on one repair of an unusable Secret", func() {
-		c := newCluster(map[string][]byte{"tls.crt": []byte("garbage"), "tls.key": []byte("garbage")})
-		cas, outcomes := race(200, unpinned(c))
-		Expect(cas).To(HaveLen(1))
-		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{certsecret.Repaired: 1, certsecret.Adopted: 199}))
-		Expect(c.created).To(Equal(0))
-		Expect(c.updated).To(Equal(1))
-	})
+		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{outcome: 1, certsecret.Adopted: racers - 1}))
+		Expect(c.created + c.updated).To(Equal(1))
+	},
+		Entry("where there is no Secret", certsecret.Created, func() map[string][]byte { return nil }),
+		Entry("where it cannot be used", certsecret.Repaired, func() map[string][]byte {
+			return map[string][]byte{"tls.crt": []byte("garbage"), "tls.key": []byte("garbage")}
+		}),
+		Entry("where it is EiriniX's", certsecret.Migrated, func() map[string][]byte { return eirinixData() }),
+	)
 
 	DescribeTable("repairs, and logs the reason", func(reason string, kept bool, damage func(map[string][]byte) map[string][]byte) {
 		data := ownData()
 		old := Must(ca.Parse(data["tls.crt"], data["tls.key"]))
 		c := newCluster(damage(data))
-		state, outcome, err := c.store().Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		state, outcome := restore(c.store(), nil, nil)
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring(reason))
 		Expect(state.Reason).NotTo(ContainSubstring("PRIVATE KEY-----"))
-		authority := expectInOrder(c, state)
-		Expect(authority.Equal(old)).To(Equal(kept), "the same CA")
+		Expect(expectInOrder(c, state).Equal(old)).To(Equal(kept), "the same CA")
+		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(1), "nothing is trusted besides")
 		Expect(c.writes()).To(Equal(map[string]int{"update": 1}))
 	},
-		Entry("emptied", "the Secret holds no CA", false, func(map[string][]byte) map[string][]byte { return map[string][]byte{} }),
-		Entry("foreign content only", "the Secret holds no CA", false, func(map[string][]byte) map[string][]byte {
+		Entry("emptied", "the Secret holds no CA", false, func(map[string][]byte) map[string][]byte {
 			return map[string][]byte{"password": []byte("x")}
 		}),
 		Entry("document deleted", "state.json is missing", true, func(d map[string][]byte) map[string][]byte { return without(d, "state.json") }),
-		Entry("document truncated", "state.json is not valid JSON", true, func(d map[string][]byte) map[string][]byte {
-			return with(d, "state.json", d["state.json"][:100])
-		}),
 		Entry("document of another shape", "state.json is not valid JSON of a known shape", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "state.json", []byte(`{"formatVersion":1,"generations":{}}`))
 		}),
@@ -138,17 +108,14 @@ var _ = Describe("Restore without a known state", func() {
 		Entry("mirrored certificate emptied", "tls.crt is empty", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "tls.crt", []byte("\n"))
 		}),
-		Entry("mirrored CA of someone else", "tls.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
+		Entry("mirrored CA replaced", "tls.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
 			other := NewCA(year, now)
 			return with(with(d, "tls.crt", other.CertificatePEM), "tls.key", other.PrivateKeyPEM)
 		}),
-		Entry("ca.crt of someone else", "ca.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
+		Entry("ca.crt replaced", "ca.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "ca.crt", NewCA(year, now).CertificatePEM)
 		}),
-		Entry("key lost everywhere", "tls.key is missing", false, func(d map[string][]byte) map[string][]byte {
-			return without(d, "state.json", "tls.key")
-		}),
-		Entry("mismatched everywhere", "tls.key does not match tls.crt", false, func(d map[string][]byte) map[string][]byte {
+		Entry("document lost, and a key of another CA", "tls.key does not match tls.crt", false, func(d map[string][]byte) map[string][]byte {
 			return with(without(d, "state.json"), "tls.key", NewCA(year, now).PrivateKeyPEM)
 		}),
 		Entry("a leaf, as cert-manager would leave", "tls.crt: the certificate is not a CA certificate", false, func(d map[string][]byte) map[string][]byte {
@@ -157,46 +124,31 @@ var _ = Describe("Restore without a known state", func() {
 		}),
 	)
 
-	It("trusts nothing besides that is found without its document", func() {
-		data := ownData()
-		c := newCluster(with(without(data, "state.json"), "tls.key", []byte("garbage")))
-		state, _, err := c.store().Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
-		expectInOrder(c, state)
-		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(1))
-		Expect(ca.Contains(state.Bundle(), data["tls.crt"])).To(BeFalse())
-	})
-
-	It("takes a CA that someone put into the Secret", func() {
+	It("takes a CA that a person put into the Secret", func() {
 		own := NewCA(year, now)
 		c := newCluster(map[string][]byte{"tls.crt": own.CertificatePEM, "tls.key": own.PrivateKeyPEM})
-		state, outcome, err := c.store().Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		state, outcome := restore(c.store(), nil, nil)
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(expectInOrder(c, state).Equal(own)).To(BeTrue())
 	})
 
 	It("replaces a CA that has expired, and one whose time has not come", func() {
 		c := newCluster(ownData())
-		late := c.storeAt(now.Add(10*year + day))
-		state, outcome, err := late.Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		state, outcome := restore(c.storeAt(now.Add(10*year+day)), nil, nil)
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring("has expired at 2040-05-14T12:00:00Z"))
 		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(1), "an expired CA is not trusted on")
 		Expect(state.CurrentID).To(Equal(int64(2)), "IDs are never used twice")
 		Expect(state.Counter).To(Equal(int64(2)))
 
-		state, _, err = c.store().Restore(background, nil, nil) // a clock ten years behind
-		Expect(err).NotTo(HaveOccurred())
+		state, _ = restore(c.store(), nil, nil) // a clock ten years behind
 		Expect(state.Reason).To(ContainSubstring("not valid yet"))
 	})
 
 	It("does not let the Secret grow without end", func() {
 		c := newCluster(nil)
-		for range 20 {
-			state, _, err := c.store().Restore(background, nil, nil)
-			Expect(err).NotTo(HaveOccurred())
+		for range 12 {
+			state, _ := restore(c.store(), nil, nil)
 			Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 			expectInOrder(c, state)
 			c.edit(func(s *corev1.Secret) {
@@ -208,59 +160,237 @@ var _ = Describe("Restore without a known state", func() {
 	})
 
 	It("keeps the data of others in the Secret, and its type", func() {
-		data := with(without(ownData(), "state.json"), "password", []byte("x"))
-		c := newCluster(data, func(s *corev1.Secret) {
+		c := newCluster(with(without(ownData(), "state.json"), "password", []byte("x")), func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeTLS
 			s.Labels = map[string]string{"theirs": "1"}
 			s.Annotations = map[string]string{"note": "2"}
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "u"}}
 		})
-		state, _, err := c.store().Restore(background, nil, nil)
-		Expect(err).NotTo(HaveOccurred())
+		state, _ := restore(c.store(), nil, nil)
 		expectInOrder(c, state)
-		secret := c.secret()
-		Expect(secret.Data).To(HaveKeyWithValue("password", []byte("x")))
-		Expect(secret.Labels).To(Equal(map[string]string{"theirs": "1"}))
-		Expect(secret.Annotations).To(Equal(map[string]string{"note": "2"}))
-		Expect(secret.OwnerReferences).To(HaveLen(1))
-		Expect(secret.Type).To(Equal(corev1.SecretTypeTLS))
+		Expect(c.secret()).To(And(
+			HaveField("Data", HaveKeyWithValue("password", []byte("x"))),
+			HaveField("Type", corev1.SecretTypeTLS),
+			HaveField("Labels", map[string]string{"theirs": "1"}),
+			HaveField("Annotations", map[string]string{"note": "2"}),
+			HaveField("OwnerReferences", HaveLen(1)),
+		))
 	})
 })
 
-// unpinned is Restore of a fresh Store where no configuration pins anything.
-func unpinned(c *cluster) func(context.Context) (*certsecret.State, certsecret.Outcome, error) {
-	return func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
-		return c.store().Restore(ctx, nil, nil)
-	}
-}
+var _ = Describe("EiriniX's Secret", func() {
+	It("is migrated: its CA goes on, its keys stay for a rollback", func() {
+		data := eirinixData()
+		c := newCluster(data)
+		first, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Migrated))
+		Expect(first.Reason).To(BeEmpty())
+		Expect(ca.EqualBundles(expectInOrder(c, first).CertificatePEM, data["ca_certificate"])).To(BeTrue())
+		for key, value := range data {
+			Expect(c.secret().Data).To(HaveKeyWithValue(key, value))
+		}
 
-// race runs n replicas at once and returns the CAs they ended with and how often each outcome occurred.
-func race(n int, ensure func(context.Context) (*certsecret.State, certsecret.Outcome, error)) (map[string]int, map[certsecret.Outcome]int) {
-	GinkgoHelper()
-	var (
-		mu       sync.Mutex
-		group    sync.WaitGroup
-		start    = make(chan struct{})
-		errs     []error
-		cas      = map[string]int{}
-		outcomes = map[certsecret.Outcome]int{}
+		By("damaging our keys later")
+		c.edit(func(s *corev1.Secret) { s.Data["state.json"], s.Data["tls.key"] = []byte("{"), []byte("x") })
+		state, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Migrated))
+		Expect(state.Reason).To(And(ContainSubstring("state.json is not valid"), ContainSubstring("tls.key: no PEM")))
+		Expect(expectInOrder(c, state).Equal(Must(first.Current()))).To(BeTrue())
+	})
+
+	DescribeTable("gets a new CA when its own cannot be used", func(reason string, make func() map[string][]byte) {
+		data := make()
+		c := newCluster(data)
+		state, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Migrated))
+		Expect(state.Reason).To(ContainSubstring(reason))
+		Expect(ca.EqualBundles(expectInOrder(c, state).CertificatePEM, data["ca_certificate"])).To(BeFalse())
+		for key, value := range without(data, "tls.key") {
+			Expect(c.secret().Data).To(HaveKeyWithValue(key, value))
+		}
+	},
+		Entry("expired", "ca_certificate: the CA certificate has expired", func() map[string][]byte {
+			return eirinixData(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Hour) })
+		}),
+		Entry("SHA-1", "weaker than SHA-256", func() map[string][]byte {
+			return eirinixData(func(c *x509.Certificate) { c.SignatureAlgorithm = x509.SHA1WithRSA })
+		}),
+		Entry("key mismatch", "ca_private_key does not match ca_certificate", func() map[string][]byte {
+			return with(eirinixData(), "ca_private_key", PKCS1(eirinixLeafKey()))
+		}),
+		Entry("no CA at all", "ca_certificate is missing", func() map[string][]byte {
+			return without(eirinixData(), "ca_certificate", "ca_private_key")
+		}),
+		Entry("no CA key, and our keys damaged", "tls.crt is missing; ca_private_key is missing", func() map[string][]byte {
+			return with(without(eirinixData(), "ca_private_key"), "tls.key", []byte("x"))
+		}),
 	)
-	for range n {
-		group.Go(func() {
-			<-start
-			state, outcome, err := ensure(background)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			cas[fmt.Sprint(state.CurrentID)+string(state.Bundle())]++
-			outcomes[outcome]++
-		})
-	}
-	close(start)
-	group.Wait()
-	Expect(errs).To(BeEmpty())
-	return cas, outcomes
+})
+
+var _ = Describe("Load", func() {
+	DescribeTable("names the missing part", func(reason string, data map[string][]byte) {
+		c := newCluster(data)
+		Expect(c.store().Load(background)).Error().To(And(MatchError(certsecret.ErrNotReady),
+			MatchError(HavePrefix("certificate Secret cf/eirini-x-setupcertificate: ")), MatchError(ContainSubstring(reason))))
+		Expect(c.writes()).To(BeEmpty())
+	},
+		Entry("absent", "does not exist (yet)", nil),
+		Entry("half", "tls.key is missing", map[string][]byte{"tls.crt": []byte("x")}),
+	)
+
+	It("reads a Secret that only needs repair or migration, and does not write it", func() {
+		crossed := Must(certsecret.Decode(ownData()))
+		crossed.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
+		for _, data := range []map[string][]byte{ownData(), without(ownData(), "state.json"), crossed.Encode(nil), eirinixData()} {
+			c := newCluster(data)
+			Expect(Must(Must(c.store().Load(background)).Current()).Usable(now)).To(Succeed())
+			Expect(c.writes()).To(BeEmpty())
+		}
+	})
+})
+
+var _ = Describe("RecordRegistered", func() {
+	It("stores the bundle once", func() {
+		c := newCluster(ownData())
+		one, two := NewCA(year, now).CertificatePEM, NewCA(year, now).CertificatePEM
+		Expect(c.store().RecordRegistered(background, ca.Bundle(one, two))).To(Succeed())
+		Expect(c.store().RecordRegistered(background, ca.Bundle(two, one))).To(Succeed())
+		Expect(c.writes()).To(Equal(map[string]int{"update": 1}))
+		state := Must(c.store().Load(background))
+		Expect(state.RegisteredBundle).To(Equal(ca.Bundle(one, two)))
+		Expect(state.Counter).To(Equal(int64(2)))
+		expectInOrder(c, state)
+	})
+
+	It("refuses a bundle of nothing, and a Secret without a CA", func() {
+		c := newCluster(nil)
+		Expect(c.store().RecordRegistered(background, []byte("Cg=="))).To(MatchError(ContainSubstring("holds no certificate")))
+		err := c.store().RecordRegistered(background, NewCA(year, now).CertificatePEM)
+		Expect(err).To(MatchError(certsecret.ErrNotReady))
+		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
+		Expect(c.writes()).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A Secret of a newer format", func() {
+	newer := func(text string) map[string][]byte { return with(ownData(), "state.json", []byte(text)) }
+
+	It("is read as far as it is understood and never written", func() {
+		state := Must(certsecret.Decode(ownData()))
+		state.FormatVersion = 7
+		data := state.Encode(nil)
+		data["state.json"] = []byte(strings.Replace(string(data["state.json"]), "{", `{"novelty":[1],`, 1))
+		for _, content := range []map[string][]byte{
+			data, with(data, "tls.key", []byte("damaged")), newer(`{"formatVersion":2,"generations":{"of":"another shape"}}`),
+		} {
+			c := newCluster(content)
+			got, outcome := restore(c.store(), nil, nil)
+			Expect(outcome).To(Equal(certsecret.Adopted))
+			Expect(Must(got.Current()).Usable(now)).To(Succeed())
+			Expect(c.store().RecordRegistered(background, NewCA(year, now).CertificatePEM)).To(MatchError(certsecret.ErrNewerFormat))
+			Expect(c.writes()).To(BeEmpty())
+		}
+	})
+
+	It("is an error when it would have to be written", func() {
+		c := newCluster(with(newer(`{"formatVersion":2}`), "tls.key", []byte("damaged")))
+		_, _, err := c.store().Restore(background, nil, nil)
+		Expect(err).To(And(MatchError(certsecret.ErrNewerFormat), MatchError(ContainSubstring("upgrade this program"))))
+
+		state := Must(certsecret.Decode(ownData()))
+		state.FormatVersion = 2
+		c = newCluster(nil)
+		_, _, err = c.store().Restore(background, state, nil)
+		Expect(err).To(MatchError(certsecret.ErrNewerFormat))
+		Expect(c.writes()).To(BeEmpty())
+	})
+})
+
+var resource = schema.GroupResource{Resource: "secrets"}
+
+var _ = Describe("An obstacle", func() {
+	namespaceGone := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
+	namespaceGone.ErrStatus.Details.Kind = "namespaces"
+	terminating := apierrors.NewForbidden(resource, name, errors.New("namespace is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+
+	DescribeTable("is reported at once, with the remedy", func(verb string, cause error, text string) {
+		c := newCluster(nil)
+		if verb == "update" {
+			c = newCluster(map[string][]byte{})
+		}
+		c.fail(verb, -1, cause)
+		_, _, err := c.store().Restore(background, nil, nil)
+		Expect(err).To(MatchError(cause), "wrapped")
+		Expect(err).To(MatchError(And(HavePrefix("certificate Secret cf/eirini-x-setupcertificate"), ContainSubstring(text))))
+		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
+		Expect(c.writes()[verb]).To(BeNumerically("<=", 1), "no second attempt")
+	},
+		Entry("get forbidden", "get", apierrors.NewForbidden(resource, name, nil), "(needs get, create, update on secrets)"),
+		Entry("update forbidden", "update", apierrors.NewForbidden(resource, name, nil), "(needs get, create, update on secrets)"),
+		Entry("namespace missing", "create", namespaceGone, `namespace "cf" does not exist; create it first`),
+		Entry("namespace terminating", "create", terminating, `namespace "cf" is being deleted`),
+		Entry("anything else", "get", errors.New("tls: handshake failure"), "tls: handshake failure"),
+	)
+
+	It("that passes is waited for", func() {
+		c := newCluster(nil)
+		c.fail("get", 2, apierrors.NewInternalError(errors.New("etcdserver: leader changed")))
+		_, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Created))
+	})
+
+	It("of a Secret that vanishes between read and write has it read again", func() {
+		c := newCluster(map[string][]byte{})
+		c.fail("update", 1, apierrors.NewNotFound(resource, name))
+		_, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Repaired))
+	})
+
+	It("is not waited for after the context's end", func() {
+		c := newCluster(nil)
+		ctx, cancel := context.WithCancelCause(background)
+		c.fail("create", -1, apierrors.NewAlreadyExists(resource, name))
+		cancel(errors.New("shutting down"))
+		_, _, err := c.store().Restore(ctx, nil, nil)
+		Expect(err).To(MatchError(ContainSubstring("shutting down")))
+		Expect(c.writes()["create"]).To(Equal(1))
+	})
+
+	It("is an immutable Secret, unless its CA is usable", func() {
+		c := newCluster(map[string][]byte{"tls.crt": []byte("x")}, setImmutable)
+		_, _, err := c.store().Restore(background, nil, nil)
+		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring("tls.key is missing")),
+			MatchError(ContainSubstring("kubectl --namespace cf delete secret eirini-x-setupcertificate"))))
+		Expect(c.writes()).To(BeEmpty())
+
+		c = newCluster(eirinixData(), setImmutable)
+		state, outcome := restore(c.store(), nil, nil)
+		Expect(outcome).To(Equal(certsecret.Adopted))
+		Expect(Must(state.Current()).Usable(now)).To(Succeed())
+		Expect(c.store().RecordRegistered(background, state.Bundle())).To(MatchError(certsecret.ErrImmutable))
+		Expect(c.writes()).To(BeEmpty())
+	})
+})
+
+func setImmutable(s *corev1.Secret) { s.Immutable = new(true) }
+
+func TestRestoreGivesUpAfterSomeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		c := newCluster(nil)
+		c.fail("get", -1, apierrors.NewServiceUnavailable("starting"))
+		start := time.Now()
+		_, _, err := c.store().Restore(t.Context(), nil, nil)
+		g.Expect(err).To(MatchError(ContainSubstring("gave up after")))
+		g.Expect(err).To(MatchError(apierrors.IsServiceUnavailable, "IsServiceUnavailable"))
+		g.Expect(time.Since(start)).To(BeNumerically("~", 8*time.Second, 6*time.Second))
+
+		c = newCluster(nil)
+		c.fail("get", -1, &url.Error{Op: "Get", URL: "https://x", Err: context.DeadlineExceeded})
+		start = time.Now()
+		_, _, err = c.store().Restore(t.Context(), nil, nil)
+		g.Expect(err).To(MatchError(context.DeadlineExceeded))
+		g.Expect(time.Since(start)).To(BeZero(), "it has waited for one answer, and not for twenty")
+	})
 }

@@ -1,294 +1,142 @@
 package certsource_test
 
+// This file is about certificates that a signer issues by CertificateSigningRequests: before a real API server what depends on
+// it, and months of a CSR's life before one of a few lines.
+
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
-	"sync/atomic"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// signer approves and signs the requests for one signer name.
+type csr = certificatesv1.CertificateSigningRequest
+
+func requestOf(c *csr) *x509.CertificateRequest {
+	GinkgoHelper()
+	block, _ := pem.Decode(c.Spec.Request)
+	return Must(x509.ParseCertificateRequest(block.Bytes))
+}
+
+// decided adds a decision to a request.
+func decided(c *csr, decision certificatesv1.RequestConditionType, reason, message string) *csr {
+	c.Status.Conditions = append(c.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: decision, Status: "True", Reason: reason, Message: message})
+	return c
+}
+
+// issued puts a certificate into an approved request, by default one for its key.
+func (s *signer) issued(c *csr, edit ...func(*x509.Certificate)) {
+	GinkgoHelper()
+	decided(c, certificatesv1.CertificateApproved, "Spec", "").Status.Certificate = sign(s.Authority, requestOf(c).PublicKey, edit...)
+}
+
+// lasts is for certificates that began before now and end after it.
+func lasts(before, life time.Duration) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-before), time.Now().Add(life) }
+}
+
+// signer is a CA that answers the requests for one signer name.
 type signer struct {
 	*ca.Authority
 	name string
 }
 
-var signers atomic.Int64
-
 func newSigner() *signer {
-	return &signer{Authority: newAuthority(), name: fmt.Sprintf("example.org/webhook-serving-%d", signers.Add(1))}
-}
-
-func requests() certificatesv1client.CertificateSigningRequestInterface {
-	GinkgoHelper()
-	return admin().CertificatesV1().CertificateSigningRequests()
-}
-
-// all are the requests for this signer.
-func (s *signer) all(ctx context.Context) []certificatesv1.CertificateSigningRequest {
-	GinkgoHelper()
-	return Must(requests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items
-}
-
-// next waits for a request that is neither approved nor denied.
-func (s *signer) next(ctx context.Context) *certificatesv1.CertificateSigningRequest {
-	GinkgoHelper()
-	var found *certificatesv1.CertificateSigningRequest
-	Eventually(func() bool {
-		for _, csr := range s.all(ctx) {
-			if len(csr.Status.Conditions) == 0 {
-				found = &csr
-			}
-		}
-		return found != nil
-	}).Should(BeTrue(), "a new request")
-	return found
-}
-
-func (s *signer) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, decision certificatesv1.RequestConditionType, reason, message string) *certificatesv1.CertificateSigningRequest {
-	GinkgoHelper()
-	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: decision, Status: "True", Reason: reason, Message: message})
-	if decision == certificatesv1.CertificateFailed {
-		return Must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
-	}
-	return Must(requests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}))
-}
-
-func (s *signer) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
-	GinkgoHelper()
-	return s.decide(ctx, csr, certificatesv1.CertificateApproved, "Spec", "")
-}
-
-// issue puts a certificate into an approved request, by default one for its key.
-func (s *signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, edit ...func(*x509.Certificate)) (serial string) {
-	GinkgoHelper()
-	return s.put(ctx, csr, sign(s.Authority, requestOf(csr).PublicKey, edit...))
-}
-
-func (s *signer) put(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, certificate []byte) (serial string) {
-	GinkgoHelper()
-	csr.Status.Certificate = certificate
-	Must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
-	return leafOf(certificate).SerialNumber.String()
+	authority := newAuthority()
+	return &signer{authority, "example.org/webhook-serving-" + strings.ToLower(authority.Certificate.Subject.SerialNumber)}
 }
 
 var _ = Describe("CSR", Label("api-server"), func() {
 	var (
 		s      *signer
 		r      *recorder
-		clock  *hand
 		source *certsource.CSR
 	)
-
 	BeforeEach(func() {
-		s, r, clock = newSigner(), newRecorder(), &hand{}
-		r.now = clock.now
+		s, r = newSigner(), newRecorder()
 		source = &certsource.CSR{
 			Config: started.Config(), SignerName: s.name, Hosts: hosts, TrustPEM: s.CertificatePEM,
-			Poll: never, Retry: 20 * time.Millisecond, Log: r.log(), Now: clock.now,
+			Poll: never, Retry: 20 * time.Millisecond, Log: r.log(), Now: time.Now,
 		}
 	})
+	// next waits for a request that is not decided.
+	next := func(ctx context.Context) (found *csr) {
+		GinkgoHelper()
+		Eventually(func() *csr {
+			for _, c := range Must(admin().CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items {
+				if len(c.Status.Conditions) == 0 {
+					found = &c
+				}
+			}
+			return found
+		}).ShouldNot(BeNil(), "a new request")
+		return found
+	}
+	approve := func(ctx context.Context, c *csr) *csr {
+		GinkgoHelper()
+		return Must(admin().CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, decided(c, certificatesv1.CertificateApproved, "Spec", ""), metav1.UpdateOptions{}))
+	}
+	issue := func(ctx context.Context, c *csr) (serial string) {
+		GinkgoHelper()
+		c.Status.Certificate = sign(s.Authority, requestOf(c).PublicKey)
+		Must(admin().CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, c, metav1.UpdateOptions{}))
+		return leafOf(c.Status.Certificate).SerialNumber.String()
+	}
 
 	It("waits for approval, then for the signer, and takes the certificate, from a watch", func(ctx SpecContext) {
 		source.Lifetime, source.NamePrefix = 3*time.Hour, "cf-webhook"
 		run(source, r)
-		csr := s.next(ctx)
-		Expect(csr.Name).To(HavePrefix("cf-webhook-"))
-		Expect(csr.Spec.Usages).To(ConsistOf(certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth))
-		Expect(csr.Spec.ExpirationSeconds).To(HaveValue(BeEquivalentTo(3 * 60 * 60)))
-		asked := requestOf(csr)
+		c := next(ctx)
+		Expect(c.Name).To(HavePrefix("cf-webhook-"))
+		Expect(c.Spec.Usages).To(ConsistOf(certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth))
+		Expect(c.Spec.ExpirationSeconds).To(HaveValue(BeEquivalentTo(3 * 60 * 60)))
+		asked := requestOf(c)
 		Expect(asked.CheckSignature()).To(Succeed())
 		Expect(asked.DNSNames).To(Equal([]string{"webhook.cf.svc"}))
 		Expect(asked.IPAddresses).To(HaveLen(1))
-		Expect(asked.PublicKeyAlgorithm).To(Equal(x509.ECDSA))
 
-		Eventually(r.reason).Should(Equal(fmt.Sprintf("signer %s: request %q waits for approval; approve it with: kubectl certificate approve %s", s.name, csr.Name, csr.Name)))
-		csr = s.approve(ctx, csr)
+		Eventually(r.reason).Should(Equal(fmt.Sprintf("signer %s: request %q waits for approval; approve it with: kubectl certificate approve %s", s.name, c.Name, c.Name)))
+		c = approve(ctx, c)
 		Eventually(r.reason).Should(ContainSubstring("is approved, and the signer has not issued"))
 		Expect(r.deliveries()).To(BeZero())
-		serial := s.issue(ctx, csr)
+		serial := issue(ctx, c)
 		Eventually(r.serial).Should(Equal(serial))
 		Expect(r.reason()).To(BeEmpty())
 		Expect(r.bundle()).To(Equal(string(s.CertificatePEM)))
 	})
 
-	It("leaves the lifetime to the signer, and sends on its intermediate certificates", func(ctx SpecContext) {
-		root := newAuthority()
-		cross := Must(root.CrossSign(s.Certificate, time.Now()))
-		source.TrustPEM = root.CertificatePEM
-		run(source, r)
-		csr := s.approve(ctx, s.next(ctx))
-		Expect(csr.Spec.ExpirationSeconds).To(BeNil())
-		serial := s.put(ctx, csr, join(sign(s.Authority, requestOf(csr).PublicKey), ca.EncodeCertificate(cross)))
-		Eventually(r.serial).Should(Equal(serial))
-	})
-
-	It("reports the reason of a denial, and asks again", func(ctx SpecContext) {
-		source.Retry = 300 * time.Millisecond
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		denied := s.decide(ctx, s.next(ctx), certificatesv1.CertificateDenied, "UnknownHost", "webhook.cf.svc is not yours")
-		Eventually(r.allReasons).Should(ContainElement(And(
-			ContainSubstring(fmt.Sprintf("request %q was denied (UnknownHost: webhook.cf.svc is not yours)", denied.Name)),
-			ContainSubstring("the next request follows in about"))))
-		second := s.next(ctx)
-		Expect(second.Name).NotTo(Equal(denied.Name))
-		Expect(requestOf(second).PublicKey).NotTo(Equal(requestOf(denied).PublicKey))
-		serial := s.issue(ctx, s.approve(ctx, second))
-		Eventually(r.serial).Should(Equal(serial))
-	})
-
-	It("reports the reason of the signer's failure, and asks again", func(ctx SpecContext) {
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		failed := s.decide(ctx, s.approve(ctx, s.next(ctx)), certificatesv1.CertificateFailed, "SigningError", "")
-		Eventually(r.allReasons).Should(ContainElement(ContainSubstring(fmt.Sprintf("failed to issue a certificate for request %q (SigningError)", failed.Name))))
-		serial := s.issue(ctx, s.approve(ctx, s.next(ctx)))
-		Eventually(r.serial).Should(Equal(serial))
-	})
-
-	It("renews with another key at two thirds of the life, and serves on until the approval", func(ctx SpecContext) {
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		csr := s.approve(ctx, s.next(ctx))
-		first := s.issue(ctx, csr, lasts(clock, 30*day))
-		Eventually(r.serial).Should(Equal(first))
-		clock.advance(17 * day)
-		Consistently(func() int { return len(s.all(ctx)) }, "200ms").Should(Equal(1), "long before its time")
-		clock.advance(6 * day)
-		renewal := s.next(ctx)
-		Expect(requestOf(renewal).PublicKey).NotTo(Equal(requestOf(csr).PublicKey))
-		Eventually(r.reason).Should(And(ContainSubstring("waits for approval"), ContainSubstring("(the certificate in use is valid until ")))
-		Expect(r.serial()).To(Equal(first))
-		second := s.issue(ctx, s.approve(ctx, renewal), lasts(clock, 30*day))
-		Eventually(r.serial).Should(Equal(second))
-		Expect(r.reason()).To(BeEmpty())
-	})
-
-	DescribeTable("refuses a certificate that does not match the request", func(ctx SpecContext, reason string, certificate func(*signer, *certificatesv1.CertificateSigningRequest) []byte) {
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		csr := s.approve(ctx, s.next(ctx))
-		s.put(ctx, csr, certificate(s, csr))
-		Eventually(r.allReasons).Should(ContainElement(And(
-			ContainSubstring(fmt.Sprintf("the certificate in request %q is refused", csr.Name)), ContainSubstring(reason))))
-		Expect(r.deliveries()).To(BeZero())
-		serial := s.issue(ctx, s.approve(ctx, s.next(ctx)))
-		Eventually(r.serial).Should(Equal(serial))
-	},
-		Entry("for another key", "it is for another key", func(s *signer, _ *certificatesv1.CertificateSigningRequest) []byte {
-			return sign(s.Authority, NewKey().Public())
-		}),
-		Entry("for another host", `is not for host "webhook.cf.svc"`, func(s *signer, csr *certificatesv1.CertificateSigningRequest) []byte {
-			return sign(s.Authority, requestOf(csr).PublicKey, func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })
-		}),
-		Entry("for clients", `"server auth"`, func(s *signer, csr *certificatesv1.CertificateSigningRequest) []byte {
-			return sign(s.Authority, requestOf(csr).PublicKey, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
-		}),
-		Entry("expired", "it ended at", func(s *signer, csr *certificatesv1.CertificateSigningRequest) []byte {
-			return sign(s.Authority, requestOf(csr).PublicKey, func(c *x509.Certificate) {
-				c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-			})
-		}),
-	)
-
-	It("asks again when a request is deleted, before and after its approval", func(ctx SpecContext) {
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		first := s.next(ctx)
-		Expect(requests().Delete(ctx, first.Name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(r.allReasons).Should(ContainElement(ContainSubstring(fmt.Sprintf("request %q was deleted before", first.Name))))
-		second := s.approve(ctx, s.next(ctx))
-		Expect(second.Name).NotTo(Equal(first.Name))
-		Expect(requests().Delete(ctx, second.Name, metav1.DeleteOptions{})).To(Succeed())
-		serial := s.issue(ctx, s.approve(ctx, s.next(ctx)))
-		Eventually(r.serial).Should(Equal(serial))
-	})
-
-	It("keeps a certificate whose CA arrives late, and follows the CA's changes", func(ctx SpecContext) {
-		var trust atomic.Value
-		trust.Store([]byte(nil))
-		source.TrustPEM, source.Poll = nil, 10*time.Millisecond
-		source.Trust = func(context.Context) ([]byte, error) {
-			if text := trust.Load().([]byte); text != nil {
-				return text, nil
-			}
-			return nil, fmt.Errorf("no ConfigMap yet")
-		}
-		run(source, r)
-		serial := s.issue(ctx, s.approve(ctx, s.next(ctx)))
-		Eventually(r.reason).Should(ContainSubstring("the CA certificates of the signer cannot be read: no ConfigMap yet"))
-		trust.Store(newAuthority().CertificatePEM)
-		Eventually(r.reason).Should(ContainSubstring("the signer has issued, but: the CA bundle does not verify the certificate"))
-		trust.Store(s.CertificatePEM)
-		Eventually(r.serial).Should(Equal(serial))
-		Expect(s.all(ctx)).To(HaveLen(1), "no second request")
-
-		both := join(newAuthority().CertificatePEM, s.CertificatePEM)
-		trust.Store(both)
-		clock.advance(2 * time.Minute)
-		Eventually(r.bundle).Should(Equal(string(both)))
-		Expect(r.serial()).To(Equal(serial))
-	})
-
-	It("follows the CA's changes also while a renewal waits", func(ctx SpecContext) {
-		var trust atomic.Value
-		trust.Store(s.CertificatePEM)
-		source.TrustPEM, source.Poll = nil, 10*time.Millisecond
-		source.Trust = func(context.Context) ([]byte, error) { return trust.Load().([]byte), nil }
-		run(source, r)
-		first := s.issue(ctx, s.approve(ctx, s.next(ctx)), lasts(clock, 30*day))
-		Eventually(r.serial).Should(Equal(first))
-		clock.advance(23 * day)
-		s.next(ctx)
-		Eventually(r.reason).Should(ContainSubstring("waits for approval"))
-		both := join(newAuthority().CertificatePEM, s.CertificatePEM)
-		trust.Store(both)
-		clock.advance(2 * time.Minute)
-		Eventually(r.bundle).Should(Equal(string(both)))
-		Expect(r.serial()).To(Equal(first))
-	})
-
-	It("names the right that it needs, and goes on when it has it", func(ctx SpecContext) {
+	It("names the right that it needs, and goes on when it may create and get", func(ctx SpecContext) {
 		user, config := newUser()
 		source.Config, source.Poll = config, 10*time.Millisecond
-		stop := run(source, r)
+		run(source, r)
 		Eventually(r.reason).Should(ContainSubstring("grant create, get, list and watch on certificatesigningrequests"))
 		grant(ctx, user, "certificates.k8s.io", "certificatesigningrequests", "", "create", "get")
-		csr := s.approve(ctx, s.next(ctx))
-		serial := s.issue(ctx, csr)
-		Eventually(r.serial).Should(Equal(serial), "create and get are enough")
-		clock.advance(20 * time.Hour)
-		Eventually(func() int { return len(s.all(ctx)) }).Should(Equal(2))
-		Eventually(r.logged).Should(ContainElement(ContainSubstring("may not be watched")))
-		stop()
-		Expect(count(r.logged(), "may not be watched", csr.Name)).To(Equal(1), "%q", r.logged())
-	})
-
-	It("makes one request when the answer to it is lost", func(ctx SpecContext) {
-		var lost atomic.Int64
-		wire := &transport{lose: func(r *http.Request) bool { return r.Method == http.MethodPost && lost.Add(1) <= 3 }}
-		user, config := newUser()
-		grant(ctx, user, "certificates.k8s.io", "certificatesigningrequests", "", "create", "get")
-		source.Config = through(config, wire)
-		source.Poll = 10 * time.Millisecond
-		run(source, r)
-		Eventually(r.reason).Should(ContainSubstring("waits for approval"))
-		Expect(lost.Load()).To(BeNumerically(">=", 3))
-		Expect(count(r.allReasons(), "the API server did not take the request")).To(BeNumerically(">", 0))
-		Expect(s.all(ctx)).To(HaveLen(1))
+		c := approve(ctx, next(ctx))
+		serial := issue(ctx, c)
+		Eventually(r.serial).Should(Equal(serial))
+		Expect(count(r.logged(), "may not be watched", c.Name)).To(Equal(1), "%q", r.logged())
 	})
 
 	It("reports the API server's refusal", func() {
@@ -298,10 +146,317 @@ var _ = Describe("CSR", Label("api-server"), func() {
 	})
 })
 
-// lasts is for certificates of a certain life from now on, by the spec's clock.
-func lasts(clock *hand, life time.Duration) func(*x509.Certificate) {
-	return func(c *x509.Certificate) {
-		c.NotBefore = clock.now()
-		c.NotAfter = c.NotBefore.Add(life)
+// desk is an API server that holds requests, which may be read and not watched. answer answers each before a client can
+// read it.
+type desk struct {
+	answer func(n int, c *csr)
+	late   bool // its own copy of the requests is empty, and it cannot send that in a watch
+	lose   int  // answers to requests that are created
+
+	mu    sync.Mutex
+	times []time.Time
+	held  map[string]*csr
+}
+
+func answering(answer func(n int, c *csr)) *desk {
+	return &desk{answer: answer, held: map[string]*csr{}}
+}
+
+// asked is when requests were made.
+func (d *desk) asked() []time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.times)
+}
+
+// requests returns those that are held, in the order of their making.
+func (d *desk) requests() []*csr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.SortedFunc(maps.Values(d.held), func(a, b *csr) int { return strings.Compare(a.ResourceVersion, b.ResourceVersion) })
+}
+
+func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := r.URL.Query()
+	version := strconv.Itoa(100 + len(d.times))
+	send := func(object any) (*http.Response, error) {
+		return answered(http.StatusOK, bytes.NewReader(Must(json.Marshal(object)))), nil
+	}
+	switch {
+	case r.Method == http.MethodPost:
+		c := &csr{}
+		if err := json.NewDecoder(r.Body).Decode(c); err != nil {
+			return nil, err
+		}
+		if d.held[c.Name] != nil {
+			return failed(http.StatusConflict, metav1.StatusReasonAlreadyExists), nil
+		}
+		d.times = append(d.times, time.Now())
+		c.ResourceVersion = strconv.Itoa(100 + len(d.times))
+		c.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"))
+		created := c.DeepCopy()
+		d.held[c.Name] = c
+		d.answer(len(d.times), c)
+		if d.lose > 0 {
+			d.lose--
+			return nil, fmt.Errorf("the connection is gone: %w", io.ErrUnexpectedEOF)
+		}
+		return send(created)
+	case r.Method != http.MethodGet:
+		panic("a request is deleted or changed, for which there must be no right")
+	case q.Get("fieldSelector") == "":
+		if c := d.held[path.Base(r.URL.Path)]; c != nil {
+			return send(c)
+		}
+		return failed(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+	case !d.late:
+		return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+	case q.Get("sendInitialEvents") == "true":
+		return failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), nil
+	case q.Get("watch") == "true":
+		reader, writer := io.Pipe()
+		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
+		return answered(http.StatusOK, reader), nil
+	}
+	list := certificatesv1.CertificateSigningRequestList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
+	if c := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; c != nil && !q.Has("resourceVersion") {
+		list.Items = append(list.Items, *c)
+	}
+	return send(list)
+}
+
+// source returns a CSR that asks at a desk.
+func (s *signer) source(d *desk) *certsource.CSR {
+	return &certsource.CSR{Config: at(d), SignerName: "example.org/webhook-serving", Hosts: hosts, TrustPEM: s.CertificatePEM, Now: time.Now}
+}
+
+func TestCSRAsksAgainForACertificateThatItDoesNotGet(t *testing.T) {
+	for reason, answer := range map[string]func(s *signer, d *desk, c *csr){
+		"was denied (UnknownHost: not yours); ask who approves": func(_ *signer, _ *desk, c *csr) {
+			decided(c, certificatesv1.CertificateDenied, "UnknownHost", "not yours")
+		},
+		"failed to issue a certificate for request": func(_ *signer, _ *desk, c *csr) {
+			decided(decided(c, certificatesv1.CertificateApproved, "", ""), certificatesv1.CertificateFailed, "SigningError", "")
+		},
+		"was deleted before a certificate was issued": func(_ *signer, d *desk, c *csr) { delete(d.held, c.Name) },
+		"it is for another key": func(s *signer, _ *desk, c *csr) {
+			s.issued(c)
+			c.Status.Certificate = sign(s.Authority, NewKey().Public())
+		},
+		`is not for host "webhook.cf.svc"`: func(s *signer, _ *desk, c *csr) {
+			s.issued(c, func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })
+		},
+		`"server auth"`: func(s *signer, _ *desk, c *csr) {
+			s.issued(c, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
+		},
+		"it ended at": func(s *signer, _ *desk, c *csr) { s.issued(c, lasts(2*time.Hour, -time.Hour)) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s, r := newSigner(), newRecorder()
+				var names []string
+				var d *desk
+				d = answering(func(n int, c *csr) {
+					if names = append(names, c.Name); n == 1 {
+						answer(s, d, c)
+					} else {
+						s.issued(c, lasts(0, 7*day))
+					}
+				})
+				background(t, s.source(d), r)
+				passes(8 * time.Second)
+				Expect(r.deliveries()).To(BeZero())
+				passes(time.Minute)
+				Expect(r.allReasons()).To(ContainElement(And(ContainSubstring(fmt.Sprintf("request %q", names[0])), ContainSubstring(reason), ContainSubstring("the next request follows in about"))))
+				Expect(names).To(HaveLen(2))
+				Expect(names[1]).NotTo(Equal(names[0]))
+				Expect(r.deliveries()).To(Equal(1))
+				Expect(r.faults()).To(BeEmpty())
+			})
+		})
 	}
 }
+
+func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		trust := s.CertificatePEM
+		d := answering(func(n int, c *csr) {
+			if n == 1 {
+				s.issued(c, lasts(0, 30*day))
+			}
+		})
+		source := s.source(d)
+		source.TrustPEM, source.Poll = nil, 10*time.Minute
+		source.Trust = func(context.Context) ([]byte, error) { return trust, nil }
+		background(t, source, r)
+		passes(17 * day)
+		Expect(d.asked()).To(HaveLen(1), "long before two thirds of its life")
+		first := r.serial()
+		passes(6 * day)
+		Expect(r.reason()).To(And(ContainSubstring("waits for approval"), ContainSubstring("(the certificate in use is valid until ")))
+		all := d.requests()
+		Expect(all).To(HaveLen(2))
+		Expect(requestOf(all[1]).PublicKey).NotTo(Equal(requestOf(all[0]).PublicKey))
+
+		trust = join(newAuthority().CertificatePEM, s.CertificatePEM)
+		passes(20 * time.Minute)
+		Expect(r.bundle()).To(Equal(string(trust)), "the CA's changes are followed meanwhile")
+		Expect(r.serial()).To(Equal(first))
+
+		d.mu.Lock()
+		s.issued(all[1], lasts(0, 30*day))
+		d.mu.Unlock()
+		passes(20 * time.Minute)
+		Expect(r.serial()).NotTo(Equal(first))
+		Expect(r.reason()).To(BeEmpty())
+		Expect(r.faults()).To(BeEmpty())
+	})
+}
+
+func TestCSRKeepsACertificateWhoseCAArrivesLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		root := newAuthority()
+		cross := ca.EncodeCertificate(Must(root.CrossSign(s.Certificate, time.Now())))
+		d := answering(func(_ int, c *csr) {
+			s.issued(c, lasts(0, 30*day))
+			c.Status.Certificate = join(c.Status.Certificate, cross) // its intermediate certificates are sent on
+		})
+		source := s.source(d)
+		trust, fault := []byte(nil), errors.New("no ConfigMap yet")
+		source.TrustPEM, source.Trust = nil, func(context.Context) ([]byte, error) { return trust, fault }
+		background(t, source, r)
+		passes(time.Minute)
+		Expect(r.reason()).To(ContainSubstring("the CA certificates of the signer cannot be read: no ConfigMap yet"))
+		trust, fault = newAuthority().CertificatePEM, nil
+		passes(time.Minute)
+		Expect(r.reason()).To(ContainSubstring("the signer has issued, but: the CA bundle does not verify the certificate"))
+		trust = root.CertificatePEM
+		passes(time.Minute)
+		Expect(r.deliveries()).To(Equal(1))
+		trust = join(newAuthority().CertificatePEM, root.CertificatePEM)
+		passes(2 * time.Minute)
+		Expect(r.bundle()).To(Equal(string(trust)))
+		Expect(d.asked()).To(HaveLen(1), "no second request")
+		Expect(d.requests()[0].Spec.ExpirationSeconds).To(BeNil(), "the lifetime is left to the signer")
+		Expect(r.faults()).To(BeEmpty())
+	})
+}
+
+func TestCSRMakesOneRequestWhenTheAnswerToItIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		d := answering(func(int, *csr) {})
+		d.lose = 1
+		background(t, s.source(d), r)
+		passes(time.Minute)
+		Expect(count(r.allReasons(), "the API server did not take the request")).To(BeNumerically(">", 0))
+		Expect(r.reason()).To(ContainSubstring("waits for approval"))
+		Expect(d.asked()).To(HaveLen(1))
+	})
+}
+
+func TestCSRRenewsForMonths(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		d := answering(func(_ int, c *csr) { s.issued(c, lasts(0, 7*day)) })
+		source := s.source(d)
+		source.Poll = time.Hour // fewer looks: this is about renewals
+		background(t, source, r)
+		for range 60 {
+			passes(day)
+			Expect(r.last().Verify(hosts, time.Now())).To(Succeed())
+			Expect(time.Until(r.last().Certificate.Leaf.NotAfter)).To(BeNumerically(">", day), "renewed well before its end")
+		}
+		Expect(d.asked()).To(HaveLen(r.deliveries()))
+		Expect(r.deliveries()).To(BeNumerically("~", 13, 3), "once every 4.7 days, give or take")
+		Expect(r.faults()).To(BeEmpty())
+	})
+}
+
+func TestCSRDoesNotTakeWhatIsReadLateForADeletion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		d := answering(func(_ int, c *csr) { s.issued(c, lasts(0, 7*day)) })
+		d.late = true
+		background(t, s.source(d), r)
+		passes(500 * time.Millisecond)
+		Expect(r.reason()).To(BeEmpty(), "the list asks for the latest state")
+		Expect(r.deliveries()).To(Equal(1))
+		Expect(d.asked()).To(HaveLen(1))
+	})
+}
+
+func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry, poll, time, last time.Duration
+		requests                int
+	}{
+		"doubling from ten seconds to an hour":    {0, 30 * time.Second, day, 47 * time.Minute, 33},
+		"doubling from three days to three years": {3 * day, 2 * day, 20 * 365 * day, 700 * day, 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s, r := newSigner(), newRecorder()
+				d := answering(func(_ int, c *csr) { decided(c, certificatesv1.CertificateDenied, "", "no") })
+				source := s.source(d)
+				source.Retry, source.Poll = c.retry, c.poll
+				background(t, source, r)
+				passes(c.time)
+				times := d.asked()
+				Expect(len(times)).To(BeNumerically("~", c.requests, 6))
+				Expect(times[len(times)-1].Sub(times[len(times)-2])).To(BeNumerically(">", c.last))
+				Expect(r.deliveries()).To(BeZero())
+				if c.poll < time.Minute {
+					Expect(len(r.allReasons())).To(BeNumerically("~", 24*60, 100), "a reminder a minute")
+				}
+			})
+		})
+	}
+}
+
+// A signer that backdates so far, or whose CA is so near its end, that every certificate is due for renewal at once.
+func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, life time.Duration
+		atMost       int
+	}{
+		"an hour is left":     {30 * day, time.Hour, 3},
+		"five seconds remain": {30 * day, 5 * time.Second, 360},
+		"due in two seconds":  {0, 3 * time.Second, 360},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s, r := newSigner(), newRecorder()
+				d := answering(func(_ int, request *csr) { s.issued(request, lasts(c.before, c.life)) })
+				background(t, s.source(d), r)
+				passes(time.Hour)
+				Expect(len(d.asked())).To(And(BeNumerically(">", 1), BeNumerically("<=", c.atMost+2)))
+			})
+		})
+	}
+}
+
+var _ = Describe("CSR without a cluster", func() {
+	It("needs its required fields, and names all of them", func() {
+		Expect((&certsource.CSR{}).Validate()).To(MatchError(And(
+			ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
+		good := newSigner().source(nil)
+		Expect(good.Validate()).To(Succeed())
+		for message, change := range map[string]func(*certsource.CSR){
+			"to a domain and a path":     func(c *certsource.CSR) { c.SignerName = "signer" },
+			"use a signer of your own":   func(c *certsource.CSR) { c.SignerName = "kubernetes.io/kubelet-serving" },
+			"TrustPEM holds no readable": func(c *certsource.CSR) { c.TrustPEM = []byte("x") },
+			"at least 10m0s":             func(c *certsource.CSR) { c.Lifetime = time.Minute },
+			"less than 68 years":         func(c *certsource.CSR) { c.Lifetime = 100 * 365 * day },
+		} {
+			c := *good
+			change(&c)
+			Expect(c.Validate()).To(MatchError(ContainSubstring(message)), message)
+		}
+	})
+})

@@ -1,12 +1,13 @@
 package certsource_test
 
+// This file is about certificates in files, which others write in any order.
+
 import (
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -22,23 +23,11 @@ func write(dir, name string, content []byte) {
 	Expect(os.WriteFile(filepath.Join(dir, name), content, 0o600)).To(Succeed())
 }
 
-// replace renames a new file over the old one, as careful tools do, so that no reader sees half of it.
-func replace(dir, name string, content []byte) {
-	GinkgoHelper()
-	write(dir, name+".new", content)
-	Expect(os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))).To(Succeed())
-}
-
 func writeAll(dir string, i issued) {
 	GinkgoHelper()
 	write(dir, "tls.crt", i.certificate)
 	write(dir, "tls.key", i.key)
 	write(dir, "ca.crt", i.ca)
-}
-
-func serialOf(i issued) string {
-	GinkgoHelper()
-	return leafOf(i.certificate).SerialNumber.String()
 }
 
 // mount writes a Secret volume as the kubelet does: a folder with a new name, a link to it that is swapped by a
@@ -63,27 +52,14 @@ func mount(dir string, generation int, i issued) {
 var _ = Describe("Files", func() {
 	var dir string
 	var r *recorder
-	var clock *hand
 	var files *certsource.Files
 
 	BeforeEach(func() {
-		dir, clock = GinkgoT().TempDir(), &hand{}
-		r = newRecorder()
-		r.now = clock.now
-		files = &certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: clock.now}
+		dir, r = GinkgoT().TempDir(), newRecorder()
+		files = &certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: time.Now}
 	})
 
-	It("delivers the present files once", func() {
-		i := issue()
-		writeAll(dir, i)
-		run(files, r)
-		Eventually(r.serial).Should(Equal(serialOf(i)))
-		Expect(r.bundle()).To(Equal(string(i.ca)))
-		Consistently(r.deliveries, "100ms").Should(Equal(1))
-		Expect(r.allReasons()).To(BeEmpty())
-	})
-
-	It("waits for files that are not there yet, and names them and the remedy", func() {
+	It("waits for files that are not there yet, names them and the remedy, and delivers them once", func() {
 		run(files, r)
 		Eventually(r.reason).Should(And(
 			ContainSubstring(filepath.Join(dir, "tls.crt")+" does not exist (yet); create it with the serving certificate"),
@@ -93,15 +69,16 @@ var _ = Describe("Files", func() {
 		i := issue()
 		writeAll(dir, i)
 		Eventually(r.serial).Should(Equal(serialOf(i)))
+		Expect(r.bundle()).To(Equal(string(i.ca)))
 		Expect(r.reason()).To(BeEmpty())
 	})
 
 	It("takes every swap of a mounted Secret as a whole", func() {
 		authority := newAuthority()
 		mount(dir, 0, issueBy(authority, hosts, day, time.Now()))
-		files.Poll = time.Microsecond
+		files.Poll = 20 * time.Microsecond
 		run(files, r)
-		for generation := range 150 {
+		for generation := range 40 {
 			i := issue() // of another CA each time, so that no two files of different generations fit
 			mount(dir, generation+1, i)
 			Eventually(r.serial).WithPolling(time.Millisecond).Should(Equal(serialOf(i)))
@@ -127,11 +104,8 @@ var _ = Describe("Files", func() {
 		Expect(r.bundle()).To(Equal(string(second.ca)))
 	},
 		Entry(nil, "tls.crt", "tls.key", "ca.crt"),
-		Entry(nil, "tls.crt", "ca.crt", "tls.key"),
-		Entry(nil, "tls.key", "tls.crt", "ca.crt"),
 		Entry(nil, "tls.key", "ca.crt", "tls.crt"),
 		Entry(nil, "ca.crt", "tls.crt", "tls.key"),
-		Entry(nil, "ca.crt", "tls.key", "tls.crt"),
 	)
 
 	It("does not take half a bundle, though it would do for now", func() {
@@ -144,43 +118,6 @@ var _ = Describe("Files", func() {
 		write(dir, "ca.crt", join(i.ca, other))
 		Eventually(r.bundle).Should(Equal(string(i.ca) + string(other)))
 		Expect(r.deliveries()).To(Equal(1))
-	})
-
-	It("delivers a changed bundle with the same certificate", func() {
-		i := issue()
-		writeAll(dir, i)
-		run(files, r)
-		Eventually(r.deliveries).Should(Equal(1))
-		next := newAuthority().CertificatePEM
-		replace(dir, "ca.crt", join(next, i.ca))
-		Eventually(r.bundle).Should(Equal(string(next) + string(i.ca)))
-		replace(dir, "ca.crt", join([]byte("# comment\n"), next, i.ca, next))
-		Consistently(r.deliveries, "50ms").Should(Equal(2), "it holds the same certificates")
-	})
-
-	It("keeps the last good one while files are gone, and logs when they are back", func() {
-		i := issue()
-		writeAll(dir, i)
-		run(files, r)
-		Eventually(r.deliveries).Should(Equal(1))
-		Expect(os.Remove(filepath.Join(dir, "tls.key"))).To(Succeed())
-		Eventually(r.reason).Should(ContainSubstring("tls.key does not exist"))
-		write(dir, "tls.key", i.key)
-		Eventually(r.reason).Should(BeEmpty())
-		Expect(r.deliveries()).To(Equal(2), "the same once more: the wait is over")
-		Expect(r.serial()).To(Equal(serialOf(i)))
-	})
-
-	It("reports the end of the certificate in use, and takes the next", func() {
-		i := issue()
-		writeAll(dir, i)
-		run(files, r)
-		Eventually(r.deliveries).Should(Equal(1))
-		clock.advance(91 * day)
-		Eventually(r.reason).Should(ContainSubstring("has expired at " + leafOf(i.certificate).NotAfter.UTC().Format(time.RFC3339)))
-		next := issueFor(hosts, 90*day, clock.now())
-		writeAll(dir, next)
-		Eventually(r.serial).Should(Equal(serialOf(next)))
 	})
 
 	It("reads other names, also elsewhere", func() {
@@ -207,36 +144,14 @@ var _ = Describe("Files", func() {
 		}
 	},
 		Entry("empty certificate", "tls.crt", "tls.crt and tls.key: there is no PEM certificate", func(issued) []byte { return nil }),
-		Entry("empty key", "tls.key", "tls.key needs the key of the serving certificate: no PEM private key", func(issued) []byte { return nil }),
 		Entry("empty CA", "ca.crt", "ca.crt holds no readable PEM certificate; write", func(issued) []byte { return nil }),
 		Entry("truncated certificate", "tls.crt", "tls.crt is cut off", func(i issued) []byte { return i.certificate[:len(i.certificate)/2] }),
-		Entry("truncated key", "tls.key", "tls.key is cut off", func(i issued) []byte { return i.key[:len(i.key)/2] }),
-		Entry("truncated CA", "ca.crt", "ca.crt is cut off", func(i issued) []byte { return i.ca[:len(i.ca)/2] }),
 		Entry("another key", "tls.key", "the private key does not match the certificate of", func(issued) []byte { return PKCS8(NewKey()) }),
-		Entry("garbled key", "tls.key", "tls.key needs the key of the serving certificate: the private key cannot be read; store it as PKCS#8", func(i issued) []byte {
-			return []byte(strings.Replace(string(i.key), "\nMI", "\nAA", 1))
-		}),
 		Entry("certificate in place of the key", "tls.key", "tls.key needs the key of the serving certificate: no PEM private key", func(i issued) []byte { return i.certificate }),
-		Entry("key in place of the certificate", "tls.crt", "there is no PEM certificate", func(i issued) []byte { return i.key }),
 		Entry("CA before the certificate", "tls.crt", "must stand before those of CAs", func(i issued) []byte { return join(i.ca, i.certificate) }),
 		Entry("another CA", "ca.crt", "the CA bundle does not verify the certificate", func(issued) []byte { return newAuthority().CertificatePEM }),
 		Entry("much too large", "ca.crt", "is larger than 1048576 bytes", func(i issued) []byte { return join(i.ca, make([]byte, 1<<20)) }),
 	)
-
-	It("names the fault of a certificate for other hosts, of an expired one, and of one of the future", func() {
-		for reason, i := range map[string]issued{
-			`is not for host "127.0.0.1"`: issueFor(hosts[:1], day, time.Now()),
-			"has expired at":              issueFor(hosts, day, time.Now().Add(-2*day)),
-			"is not valid before":         issueFor(hosts, day, time.Now().Add(2*day)),
-		} {
-			writeAll(dir, i)
-			r := newRecorder()
-			stop := run(&certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: time.Now}, r)
-			Eventually(r.reason).Should(ContainSubstring(reason))
-			stop()
-			Expect(r.deliveries()).To(BeZero())
-		}
-	})
 
 	It("reports a path that is not a file, and does not read it", func() {
 		writeAll(dir, issue())
@@ -257,21 +172,37 @@ var _ = Describe("Files", func() {
 	})
 })
 
-func TestFilesRemindsOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, dir := plain(t), t.TempDir()
-		files := &certsource.Files{Dir: dir, Hosts: hosts, Now: time.Now}
-		go func() { _ = files.Run(t.Context(), r.deliver, r.wait) }()
-		time.Sleep(10*time.Minute - time.Second)
-		synctest.Wait()
+func TestFilesFollowChangesAndRemindOnceAMinute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, dir := newRecorder(), t.TempDir()
+		background(t, &certsource.Files{Dir: dir, Hosts: hosts, Now: time.Now}, r)
+		passes(10*time.Minute - time.Second)
 		Expect(r.allReasons()).To(HaveLen(10))
-		writeAll(dir, issue())
-		time.Sleep(certsource.DefaultPoll + time.Second)
-		synctest.Wait()
-		Expect(r.deliveries()).To(Equal(1), "seen within one poll")
-		time.Sleep(day)
-		synctest.Wait()
-		Expect(r.deliveries()).To(Equal(1))
-		Expect(r.allReasons()).To(HaveLen(10))
+		// becomes writes files, and lets one poll see them.
+		becomes := func(write func()) string {
+			write()
+			passes(certsource.DefaultPoll + time.Second)
+			return r.reason()
+		}
+		i, next := issue(), newAuthority().CertificatePEM
+		Expect(becomes(func() { writeAll(dir, i) })).To(BeEmpty())
+		Expect(becomes(func() { write(dir, "ca.crt", join(next, i.ca)) })).To(BeEmpty())
+		Expect(r.bundle()).To(Equal(string(next)+string(i.ca)), "another bundle, the same certificate")
+		Expect(becomes(func() { write(dir, "ca.crt", join([]byte("# comment\n"), next, i.ca, next)) })).To(BeEmpty())
+		Expect(r.deliveries()).To(Equal(2), "it holds the same certificates")
+
+		Expect(becomes(func() { Expect(os.Remove(filepath.Join(dir, "tls.key"))).To(Succeed()) })).To(ContainSubstring("tls.key does not exist"))
+		Expect(becomes(func() { write(dir, "tls.key", i.key) })).To(BeEmpty())
+		Expect(r.deliveries()).To(Equal(3), "the same once more: the wait is over")
+		Expect(r.serial()).To(Equal(serialOf(i)), "the last good one stays in use")
+
+		passes(91 * time.Minute)
+		Expect(r.deliveries()).To(Equal(3))
+		Expect(becomes(func() { writeAll(dir, issueFor(hosts[:1], day, time.Now())) })).To(ContainSubstring(`is not for host "127.0.0.1"`))
+		Expect(becomes(func() { writeAll(dir, issueFor(hosts, day, time.Now().Add(2*day))) })).To(ContainSubstring("is not valid before"))
+		Expect(becomes(func() { writeAll(dir, issueFor(hosts, time.Hour, time.Now())) })).To(BeEmpty())
+		passes(2 * time.Hour)
+		Expect(r.reason()).To(ContainSubstring("has expired at " + r.last().Certificate.Leaf.NotAfter.UTC().Format(time.RFC3339)))
+		Expect(r.faults()).To(BeEmpty())
 	})
 }

@@ -1,5 +1,7 @@
 package cluster_test
 
+// This file is about finding the cluster: in a pod, or by a kubeconfig.
+
 import (
 	"os"
 	"path/filepath"

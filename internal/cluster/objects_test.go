@@ -1,28 +1,21 @@
 package cluster_test
 
-// Objects and Direct before a real API server.
+// This file is about Objects, Direct and Namespaces before a real API server.
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
-	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,18 +68,18 @@ func newName() string { return fmt.Sprintf("spec-%d-%d", GinkgoParallelProcess()
 func newUser(ctx context.Context, group, resource, object string, verbs ...string) *rest.Config {
 	GinkgoHelper()
 	name := newName()
-	if len(verbs) > 0 {
-		Expect(admin().Create(ctx, &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: []string{object}, Verbs: verbs}},
-		})).To(Succeed())
-		Expect(admin().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		})).To(Succeed())
-	}
+	grant(ctx, name, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: []string{object}, Verbs: verbs})
 	return Must(plane.User(name))
+}
+
+func grant(ctx context.Context, user string, rule rbacv1.PolicyRule) {
+	GinkgoHelper()
+	Expect(admin().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{rule}})).To(Succeed())
+	Expect(admin().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+	})).To(Succeed())
 }
 
 // line is a connection whose watches a spec can hold up or end, and which counts requests.
@@ -201,79 +196,43 @@ func untyped(apiVersion, kind, name string) *unstructured.Unstructured {
 	return u
 }
 
-// requestPEM is what a request for a certificate consists of.
-func requestPEM() []byte {
-	GinkgoHelper()
-	key := Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	der := Must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"example.org"}}, key))
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-}
-
 func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 
 var _ = Describe("A copy of an object", Label("api-server"), func() {
 	DescribeTable("that is watched, with rights to that object alone,",
-		func(ctx SpecContext, group, resource string, empty func(name string) client.Object) {
-			name := newName()
-			object := empty(name)
-			fresh := func() client.Object { return empty(name) }
+		func(ctx SpecContext, group, resource string, object client.Object) {
 			l := &line{}
-			o := follow(l.over(newUser(ctx, group, resource, name, "get", "list", "watch")), GinkgoLogr, all, fresh())
+			fresh := func() client.Object { return object.DeepCopyObject().(client.Object) }
+			object.SetName(newName())
+			empty := fresh()
+			o := follow(l.over(newUser(ctx, group, resource, object.GetName(), "get", "list", "watch")), GinkgoLogr, all, fresh())
 			var notified atomic.Int64
 			o.Notify(func() { notified.Add(1) })
 			seen := func() (string, error) {
-				into := fresh()
+				into := empty.DeepCopyObject().(client.Object)
 				err := o.Get(ctx, into)
 				return into.GetLabels()["n"], err
 			}
-			set := func(n string) {
+			// news comes a moment after the copy
+			becomes := func(change func() error, is types.GomegaMatcher) {
 				GinkgoHelper()
-				object.SetLabels(map[string]string{"n": n})
-				Expect(admin().Update(ctx, object)).To(Succeed())
-			}
-			missing := func() bool {
-				_, err := seen()
-				return apierrors.IsNotFound(err)
+				told := notified.Load()
+				Expect(change()).To(Succeed())
+				Eventually(seen).Should(is)
+				Eventually(notified.Load).Should(BeNumerically(">", told))
 			}
 			Expect(o.Seen(ctx)).To(Succeed())
-			Expect(missing()).To(BeTrue())
-			told := notified.Load()
-
-			Expect(admin().Create(ctx, object)).To(Succeed())
-			Eventually(missing).Should(BeFalse())
-			// A copy is there a moment before the news of it.
-			Eventually(notified.Load).Should(BeNumerically(">", told))
-			told = notified.Load()
-			set("1")
-			Eventually(seen).Should(Equal("1"))
-			Eventually(notified.Load).Should(BeNumerically(">", told))
-
-			By("this process writing")
-			release := l.hold()
-			defer release()
-			set("2")
-			o.Wrote(object)
-			Expect(seen()).To(Equal("1"), "a copy is what the API server has sent")
-			release()
-			Eventually(seen).Should(Equal("2"), "the watch has caught up")
-
-			By("a deletion")
-			told = notified.Load()
+			Expect(seen()).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			becomes(func() error { return admin().Create(ctx, object) }, BeEmpty())
+			object.SetLabels(map[string]string{"n": "1"})
+			becomes(func() error { return admin().Update(ctx, object) }, Equal("1"))
 			Expect(admin().Delete(ctx, object)).To(Succeed())
-			Eventually(missing).Should(BeTrue())
-			Eventually(notified.Load).Should(BeNumerically(">", told))
+			Eventually(func() error { _, err := seen(); return err }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 			Expect(o.Polls(object)).To(BeFalse())
 			Expect(l.count("")).To(Equal(1), "all of it came by one watch: %s", l.sent)
 		},
-		Entry("of a Secret", "", "secrets", func(name string) client.Object {
-			return &corev1.Secret{ObjectMeta: named("default", name)}
-		}),
-		Entry("of a Lease", "coordination.k8s.io", "leases", func(name string) client.Object {
-			return &coordinationv1.Lease{ObjectMeta: named("default", name)}
-		}),
-		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", func(name string) client.Object {
-			return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: named("", name)}
-		}),
+		Entry("of a Secret", "", "secrets", &corev1.Secret{ObjectMeta: named("default", "")}),
+		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", &admissionregistrationv1.MutatingWebhookConfiguration{}),
 	)
 
 	It("is complete, whatever its kind is, but for the managed fields", func(ctx SpecContext) {
@@ -285,16 +244,12 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 			}},
 		}
-		csr := untyped("certificates.k8s.io/v1", "CertificateSigningRequest", name)
-		csr.Object["spec"] = map[string]any{"request": base64.StdEncoding.EncodeToString(requestPEM()), "signerName": "example.org/serving", "usages": []any{"digital signature", "server auth"}}
 		lease := untyped("coordination.k8s.io/v1", "Lease", name)
 		lease.SetNamespace("default")
 		Expect(unstructured.SetNestedField(lease.Object, time.Now().UTC().Format(metav1.RFC3339Micro), "spec", "renewTime")).To(Succeed())
 		mapper := Must(apiutil.NewDynamicRESTMapper(plane.Config(), Must(rest.HTTPClientFor(plane.Config()))))
 		for _, object := range []*unstructured.Unstructured{
-			crd, csr, lease, untyped("v1", "Secret", name), untyped("v1", "ConfigMap", name),
-			untyped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", name),
-			untyped("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", name),
+			crd, lease, untyped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", name),
 		} {
 			kind := object.GroupVersionKind()
 			mapping := Must(mapper.RESTMapping(kind.GroupKind(), kind.Version))
@@ -337,64 +292,6 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 			}).Should(Succeed())
 		}
 	})
-
-	It("is read again and again where it may not be watched, which is logged once", func(ctx SpecContext) {
-		name := newName()
-		secret := &corev1.Secret{ObjectMeta: named("default", name)}
-		Expect(admin().Create(ctx, secret)).To(Succeed())
-		l, lines := &line{}, make(chan string, 100)
-		log := funcr.New(func(_, s string) { lines <- s }, funcr.Options{})
-		o := follow(l.over(newUser(ctx, "", "secrets", name, "get")), log, all, secret.DeepCopy())
-		Expect(o.Seen(ctx)).To(Succeed())
-		Expect(o.Get(ctx, secret.DeepCopy())).To(Succeed())
-		secret.StringData = map[string]string{"a": "b"}
-		Expect(admin().Update(ctx, secret)).To(Succeed())
-		Eventually(func() map[string][]byte {
-			into := &corev1.Secret{ObjectMeta: named("default", name)}
-			Expect(o.Get(ctx, into)).To(Succeed())
-			return into.Data
-		}).Should(HaveKey("a"))
-		Expect(admin().Delete(ctx, secret)).To(Succeed())
-		Eventually(func() bool {
-			return apierrors.IsNotFound(o.Get(ctx, &corev1.Secret{ObjectMeta: named("default", name)}))
-		}).Should(BeTrue())
-		Expect(lines).To(HaveLen(1))
-		Expect(o.Polls(secret)).To(BeTrue())
-		Expect(<-lines).To(And(ContainSubstring("grant list and watch"), ContainSubstring(name), ContainSubstring("forbidden")))
-		Expect(l.count("fieldSelector")).To(Equal(1), "refused once: %s", l.sent)
-	})
-
-	It("is unseen where it may not be read", func(ctx SpecContext) {
-		name := newName()
-		l := &line{}
-		o := follow(l.over(newUser(ctx, "", "secrets", name)), GinkgoLogr, all, &corev1.Secret{ObjectMeta: named("default", name)})
-		Expect(o.Seen(ctx)).To(Succeed())
-		Expect(o.Get(ctx, &corev1.Secret{ObjectMeta: named("default", name)})).To(MatchError(cluster.ErrUnseen))
-		Consistently(func() int { return l.count("") }, time.Second).Should(BeNumerically("<=", 3))
-	})
-
-	It("leaves no goroutine behind", func(ctx SpecContext) {
-		config := plane.Config()
-		config.Host += "/" // connections of its own
-		run := func() {
-			o := Must(cluster.NewObjects(config, GinkgoLogr,
-				cluster.Followed{Object: secretOf("default"), Access: func(context.Context) (cluster.Access, error) { return all, nil }},
-				cluster.Followed{Object: &coordinationv1.Lease{ObjectMeta: named("default", "one")}, Access: func(context.Context) (cluster.Access, error) { return getOnly, nil }},
-			))
-			ctx, cancel := context.WithCancel(ctx)
-			var running sync.WaitGroup
-			running.Go(func() { o.Run(ctx) })
-			Expect(o.Seen(ctx)).To(Succeed())
-			cancel()
-			running.Wait()
-		}
-		run()
-		before := goruntime.NumGoroutine()
-		for range 20 {
-			run()
-		}
-		Eventually(goruntime.NumGoroutine).Should(BeNumerically("<", before+10))
-	}, Serial)
 })
 
 var _ = Describe("A watch", func() {
@@ -415,11 +312,8 @@ var _ = Describe("A watch", func() {
 	},
 		Entry("after its end", ""),
 		Entry("when its history is gone", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}`),
-		Entry("after another error", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}}`),
 		Entry("after an object of another kind", `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
-		Entry("after an event of another type", `{"type":"SURPRISE","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
 		Entry("after a line that is no JSON", `<html>502 Bad Gateway</html>`),
-		Entry("after a bookmark", `{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}`),
 	)
 })
 
@@ -449,4 +343,69 @@ var _ = Describe("A short process", Label("api-server"), func() {
 			Expect(d.Get(ctx, other)).To(MatchError(cluster.ErrUnseen))
 		}
 	})
+})
+
+var _ = Describe("The labels of namespaces", Label("api-server"), func() {
+	created := func(ctx context.Context) *corev1.Namespace {
+		GinkgoHelper()
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: newName(), Labels: map[string]string{"team": "a"}}}
+		Expect(admin().Create(ctx, ns)).To(Succeed())
+		return ns
+	}
+	following := func(ctx context.Context, l *line) *cluster.Namespaces {
+		ctx, cancel := context.WithCancel(ctx)
+		n := cluster.NewNamespaces(ctx, Must(dynamic.NewForConfig(l.over(plane.Config()))))
+		DeferCleanup(func() { cancel(); n.Wait() })
+		return n
+	}
+
+	It("are watched from the first question on, without a request for each", func(ctx SpecContext) {
+		l := &line{}
+		n, ns := following(ctx, l), created(ctx)
+		Expect(l.sent).To(BeEmpty())
+		Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
+		before := l.count("")
+		for range 100 {
+			Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
+		}
+		Expect(l.count("")).To(BeNumerically("<=", before+1)) // the watch begins after the list
+		ns.Labels["team"] = "b"
+		Expect(admin().Update(ctx, ns)).To(Succeed())
+		Eventually(func() (labels.Set, error) { return n.Labels(ctx, ns.Name) }).Should(HaveKeyWithValue("team", "b"))
+	}, SpecTimeout(patience))
+
+	It("are read from the API server for a namespace that the watch has not shown yet", func(ctx SpecContext) {
+		l := &line{}
+		n := following(ctx, l)
+		Expect(n.Labels(ctx, "default")).To(HaveKey(corev1.LabelMetadataName))
+		defer l.hold()()
+		Expect(n.Labels(ctx, created(ctx).Name)).To(HaveKeyWithValue("team", "a"))
+		Expect(n.Labels(ctx, "missing")).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	}, SpecTimeout(patience))
+
+	It("begin with the latest state after an interruption, whatever version was seen before", func(ctx SpecContext) {
+		l := &line{}
+		n, ns := following(ctx, l), created(ctx)
+		Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
+		ns.Labels["team"] = "b"
+		l.cut()
+		Expect(admin().Update(ctx, ns)).To(Succeed())
+		Eventually(func() (labels.Set, error) { return n.Labels(ctx, ns.Name) }).Should(HaveKeyWithValue("team", "b"))
+		Expect(l.count("watch=true")).To(Equal(2))
+		Expect(l.count("resourceVersion=")).To(BeZero(), "after a restore of etcd it would lie in the future")
+	}, SpecTimeout(patience))
+
+	It("are an error while they may not be read, and are watched once they may", func(ctx SpecContext) {
+		name := newName()
+		over, cancel := context.WithCancel(ctx)
+		n := cluster.NewNamespaces(over, Must(dynamic.NewForConfig(Must(plane.User(name)))))
+		defer n.Wait()
+		defer cancel()
+		Expect(n.Labels(ctx, "default")).Error().To(MatchError(apierrors.IsForbidden, "IsForbidden"))
+		grant(ctx, name, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}})
+		Eventually(func() (labels.Set, error) { return n.Labels(ctx, "default") }).Should(HaveKey(corev1.LabelMetadataName))
+		cancel()
+		n.Wait()
+		Expect(n.Labels(ctx, "default")).Error().To(HaveOccurred())
+	}, SpecTimeout(patience))
 })

@@ -31,10 +31,11 @@ import (
 
 // shelf is an API server that holds Secrets named one, by namespace. Verbs that are not granted are answered 403.
 type shelf struct {
+	slow    bool // each get and watch takes two seconds
 	mu      sync.Mutex
 	version int                     // of the last change
 	held    map[string]int          // versions by namespace
-	granted string                  // verbs; "slowly" has each get and watch take two seconds
+	granted string                  // verbs
 	streams map[chan string]watcher // of watches that last
 }
 
@@ -45,7 +46,7 @@ type watcher struct {
 }
 
 func newShelf(granted string) *shelf {
-	return &shelf{granted: granted, version: 7, held: map[string]int{"cf": 7, "other": 5}, streams: map[chan string]watcher{}}
+	return &shelf{slow: strings.Contains(granted, "slowly"), granted: granted, version: 7, held: map[string]int{"cf": 7, "other": 5}, streams: map[chan string]watcher{}}
 }
 
 func (s *shelf) grant(verbs string) {
@@ -108,6 +109,11 @@ func (s *shelf) hangUp() {
 	}
 }
 
+// status is an answer that refuses a request.
+func status(code int, reason, message string) *http.Response {
+	return reply(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":%q}`, reason, code, message))
+}
+
 func secretText(namespace string, version int) string {
 	return fmt.Sprintf(`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":%q,"uid":%q,"resourceVersion":"%d"}}`, namespace, namespace, version)
 }
@@ -121,17 +127,14 @@ func (s *shelf) answer(r *http.Request) (*http.Response, error) {
 	case strings.HasSuffix(r.URL.Path, "/one"):
 		verb = "get"
 	}
-	s.mu.Lock()
-	slowly := strings.Contains(s.granted, "slowly")
-	s.mu.Unlock()
-	if slowly && verb != "list" {
+	if s.slow && verb != "list" {
 		time.Sleep(2 * time.Second)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	namespace := strings.Split(r.URL.Path, "/")[4]
 	if !strings.Contains(s.granted, verb) {
-		return reply(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"`+verb+` is not granted"}`), nil
+		return status(http.StatusForbidden, "Forbidden", verb+" is not granted"), nil
 	}
 	version, found := s.held[namespace]
 	after, _ := strconv.Atoi(q.Get("resourceVersion"))
@@ -145,10 +148,10 @@ func (s *shelf) answer(r *http.Request) (*http.Response, error) {
 	case verb == "get" && found:
 		return reply(http.StatusOK, secretText(namespace, version)), nil
 	case verb == "get":
-		return reply(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"gone"}`), nil
+		return status(http.StatusNotFound, "NotFound", "gone"), nil
 	}
 	if q.Get("sendInitialEvents") == "true" && !strings.Contains(s.granted, "list") {
-		return reply(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"list is not granted"}`), nil
+		return status(http.StatusForbidden, "Forbidden", "list is not granted"), nil
 	}
 	stream := make(chan string, 100)
 	if q.Get("sendInitialEvents") == "true" {
@@ -228,6 +231,16 @@ func (f *followed) said(text string) (lines []string) {
 	return lines
 }
 
+// asking is how many requests had that in their URI.
+func (f *followed) asking(part string) (n int) {
+	for _, s := range f.since(time.Time{}) {
+		if strings.Contains(s.uri, part) {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *followed) logged() int { return len(f.said("may not be watched")) }
 
 // version is that of the copy in a namespace, empty for none.
@@ -255,7 +268,7 @@ func following(t *testing.T, granted string, has cluster.Access, namespaces []st
 func needed(f *cluster.Followed) { f.Access, f.Needed = nil, true }
 
 // followingAt has another server answer from the beginning.
-func followingAt(t *testing.T, server func(*http.Request) (*http.Response, error), granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed), changes ...func(*cluster.Followed)) {
+func followingAt(t *testing.T, server server, granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed), changes ...func(*cluster.Followed)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		p := &followed{wire: &wire{}, shelf: newShelf(granted), rights: &rights{has: has}, api: &cluster.API{}}
@@ -394,16 +407,6 @@ func TestAWatchThatGoesOnForEverIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestObjectsOfOneNameInTwoNamespaces(t *testing.T) {
-	following(t, "get list watch", all, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
-		g.Expect(p.Seen(ctx)).To(Succeed())
-		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
-		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
-		_, err := p.versionIn(ctx, "third")
-		g.Expect(err).To(MatchError(cluster.ErrUnseen))
-	})
-}
-
 func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 	following(t, "get", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
@@ -438,7 +441,7 @@ func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 
 		p.put("cf")
 		settle(40 * time.Second)
-		p.answers(func(*http.Request) (*http.Response, error) { return reply(http.StatusInternalServerError, "{}"), nil })
+		p.answers(always(http.StatusInternalServerError, "{}"))
 		settle(5 * time.Minute)
 		g.Expect(p.copied(ctx)).To(Equal("10"), "the last copy stays while reading fails")
 	})
@@ -507,6 +510,8 @@ func TestARightThatIsGivenBackIsTakenUpWithTheNextOneThatIs(t *testing.T) {
 		settle(time.Minute)
 		_, err := p.versionIn(ctx, "other")
 		g.Expect(err).To(MatchError(cluster.ErrUnseen), "nothing tells that it was given back")
+		_, err = p.versionIn(ctx, "third")
+		g.Expect(err).To(MatchError(cluster.ErrUnseen), "it is not followed")
 		p.Retry() // something else was, which is noticed at once
 		settle(time.Second)
 		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
@@ -527,12 +532,13 @@ func TestARightThatIsGivenBackIsTakenUpWithTheNextOneThatIs(t *testing.T) {
 	})
 }
 
-func TestAReadThatIsRefusedIsTriedAgainAfterTenMinutes(t *testing.T) {
+func TestARefusalIsToldWithItsReasonAndTriedAgainAfterTenMinutes(t *testing.T) {
 	following(t, "", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
 		settle(time.Hour)
 		_, err := p.copied(ctx)
-		g.Expect(err).To(MatchError(cluster.ErrUnseen))
+		g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("get is not granted"))))
+		g.Expect(p.notified.Load()).To(BeEquivalentTo(1), "once")
 		g.Expect(len(p.since(time.Time{}))).To(BeNumerically("<=", 7))
 		p.shelf.grant("get")
 		settle(12 * time.Minute)
@@ -540,24 +546,12 @@ func TestAReadThatIsRefusedIsTriedAgainAfterTenMinutes(t *testing.T) {
 	})
 }
 
-func TestARefusalIsToldWithItsReason(t *testing.T) {
-	following(t, "", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
-		g.Expect(p.Seen(ctx)).To(Succeed())
-		synctest.Wait()
-		_, err := p.copied(ctx)
-		g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("get is not granted"))))
-		g.Expect(p.notified.Load()).To(BeEquivalentTo(1))
-		settle(time.Hour)
-		g.Expect(p.notified.Load()).To(BeEquivalentTo(1), "once")
-	})
-}
-
 func TestAReadingThatFailsIsToldWithItsReason(t *testing.T) {
 	for name, has := range map[string]cluster.Access{"of a watch": all, "of a reading": getOnly} {
 		t.Run(name, func(t *testing.T) {
-			slow := func(r *http.Request) (*http.Response, error) {
+			slow := func(*http.Request) (*http.Response, error) {
 				time.Sleep(time.Second)
-				return reply(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}`), nil
+				return status(http.StatusInternalServerError, "InternalError", "etcd is down"), nil
 			}
 			followingAt(t, slow, "get list watch", has, inCF, func(g Gomega, ctx context.Context, p *followed) {
 				_, err := p.copied(ctx)
@@ -570,7 +564,7 @@ func TestAReadingThatFailsIsToldWithItsReason(t *testing.T) {
 				settle(5 * time.Minute)
 				g.Expect(len(p.said("cannot be read"))).To(And(BeNumerically(">=", 4), BeNumerically("<=", 6)), "once a minute")
 				p.answers(func(*http.Request) (*http.Response, error) {
-					return reply(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"no such kind"}`), nil
+					return status(http.StatusNotFound, "NotFound", "no such kind"), nil
 				})
 				if has == all {
 					settle(2 * time.Minute)
@@ -609,13 +603,7 @@ func TestAnObjectThatIsNeededIsTriedForSooner(t *testing.T) {
 func TestAWatchIsTriedAgainEveryTenMinutes(t *testing.T) {
 	followingAt(t, nil, "get", cluster.Access{}, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		settle(2*time.Hour - time.Minute)
-		tried := 0
-		for _, s := range p.since(time.Time{}) {
-			if strings.Contains(s.uri, "sendInitialEvents") {
-				tried++
-			}
-		}
-		g.Expect(tried).To(And(BeNumerically(">=", 10), BeNumerically("<=", 12)))
+		g.Expect(p.asking("sendInitialEvents")).To(And(BeNumerically(">=", 10), BeNumerically("<=", 12)))
 		g.Expect(p.logged()).To(Equal(1), "said once")
 		p.shelf.grant("get list watch")
 		settle(11 * time.Minute)
@@ -639,13 +627,7 @@ func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
 				settle(9 * time.Minute)
 				g.Expect(p.copied(ctx)).To(Equal("8"))
 				g.Expect(p.logged()).To(Equal(1))
-				lists := 0
-				for _, s := range p.since(time.Time{}) {
-					if strings.Contains(s.uri, "fieldSelector") {
-						lists++
-					}
-				}
-				g.Expect(lists).To(BeNumerically("<=", 3), "a refused list is not sent again before ten minutes are over")
+				g.Expect(p.asking("fieldSelector")).To(BeNumerically("<=", 3), "a refused list is not sent again before ten minutes are over")
 				before := p.notified.Load()
 
 				p.shelf.grant("get list watch")
@@ -698,7 +680,7 @@ func TestAWatchThatDoesNotBeginWithTheObject(t *testing.T) {
 		if r.URL.Query().Get("sendInitialEvents") == "true" {
 			return hangsInBody(r)
 		}
-		return reply(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}`), nil
+		return status(http.StatusInternalServerError, "InternalError", "etcd is down"), nil
 	}
 	followingAt(t, silent, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		settle(11 * time.Second)
@@ -714,7 +696,7 @@ func TestAnEarlierReleaseCannotWatchFromTheLatestStateOn(t *testing.T) {
 	var shelf *shelf
 	earlier := func(r *http.Request) (*http.Response, error) {
 		if q := r.URL.Query(); q.Get("sendInitialEvents") == "true" {
-			return reply(http.StatusUnprocessableEntity, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`), nil
+			return status(http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden"), nil
 		}
 		return shelf.answer(r)
 	}
@@ -736,25 +718,21 @@ func TestAnEarlierReleaseCannotWatchFromTheLatestStateOn(t *testing.T) {
 }
 
 func TestRunEndsWithItsContextWhateverHangs(t *testing.T) {
-	ends := func(name, granted string, has cluster.Access, server func(*http.Request) (*http.Response, error)) {
+	for name, c := range map[string]struct {
+		has    cluster.Access
+		server server
+	}{
+		"a list": {all, hangs}, "the body of a list": {all, hangsInBody}, "a reading": {getOnly, hangs}, "a server that refuses": {all, refuses},
+	} {
 		t.Run(name, func(t *testing.T) {
-			followingAt(t, server, granted, has, inCF, func(g Gomega, ctx context.Context, p *followed) {
+			followingAt(t, c.server, "get list watch", c.has, inCF, func(g Gomega, ctx context.Context, p *followed) {
 				short, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
-				if server != nil {
-					g.Expect(p.Seen(short)).To(MatchError(And(ContainSubstring("Secret one"), ContainSubstring("could not be read"))))
-				}
+				g.Expect(p.Seen(short)).To(MatchError(And(ContainSubstring("Secret one"), ContainSubstring("could not be read"))))
 				settle(3 * time.Second)
 			})
 		})
 	}
-	ends("a list", "get list watch", all, hangs)
-	ends("the body of a list", "get list watch", all, hangsInBody)
-	ends("a reading", "get", getOnly, hangs)
-	ends("a server that refuses", "get list watch", all, refuses)
-	ends("nothing: a watch that lasts", "get list watch", all, nil)
-	ends("nothing: polling", "get", getOnly, nil)
-	ends("nothing: a right that is missing", "", cluster.Access{}, nil)
 	t.Run("the question for rights", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := NewWithT(t)
@@ -777,33 +755,4 @@ func TestRunEndsWithItsContextWhateverHangs(t *testing.T) {
 // refuses answers like a port without a listener. Reflectors recognise the error by its number.
 func refuses(*http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
-}
-
-func TestWatchesOfAnOutage(t *testing.T) {
-	namespaces := []string{"cf", "other", "third", "fourth"}
-	following(t, "get list watch", all, namespaces, func(g Gomega, ctx context.Context, p *followed) {
-		g.Expect(p.Seen(ctx)).To(Succeed())
-		settle(time.Second)
-		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
-
-		p.forget()
-		p.answers(refuses)
-		p.hangUp()
-		began := time.Now()
-		settle(10*time.Minute + time.Second)
-		for minute := range 9 {
-			from := began.Add(time.Duration(minute+1) * time.Minute)
-			n := len(p.since(from)) - len(p.since(from.Add(time.Minute)))
-			g.Expect(n).To(BeNumerically("<=", 2), "requests in minute %d", minute+1)
-		}
-		g.Expect(len(p.since(began)) - len(p.since(began.Add(time.Minute)))).To(BeNumerically("<=", 4+7))
-		g.Expect(p.copied(ctx)).To(Equal("7"), "the last copy stays")
-
-		p.forget()
-		p.answers(p.shelf.answer)
-		p.put("cf")
-		settle(36*time.Second + 15*time.Second + time.Second) // who probed last may sleep until its next attempt
-		g.Expect(p.copied(ctx)).To(Equal("8"))
-		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
-	})
 }

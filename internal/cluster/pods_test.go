@@ -1,12 +1,22 @@
 package cluster
 
+// This file runs the specs. It is about what happens when a watch of pods is interrupted, and when a kind is waited for.
+
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/go-logr/logr"
-	. "github.com/onsi/ginkgo/v2/dsl/core"
-	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +27,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
+
+func TestCluster(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "cluster")
+}
 
 // script plays an API server: each list and each watch gets the next answer.
 type script struct {
@@ -73,20 +88,19 @@ func podList(resourceVersion string, pods ...*corev1.Pod) corev1.PodList {
 
 var expired = watch.Event{Type: watch.Error, Object: &apierrors.NewResourceExpired("too old").ErrStatus}
 
+// follow runs a watch until the script is over, and returns the events.
+func (s *script) follow(ctx context.Context, from string) (heard []string) {
+	w := PodWatch{Pods: s.pods().CoreV1().Pods("ns"), ResourceVersion: from, Log: logr.Discard(), Deliver: func(e watch.Event) {
+		p := e.Object.(*corev1.Pod)
+		heard = append(heard, string(e.Type)+" "+p.Name+" "+p.ResourceVersion)
+	}}
+	Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue(), "runs until the script is over")
+	return heard
+}
+
 var _ = DescribeTable("Following pods across interruptions",
 	func(ctx SpecContext, startRV string, s *script, events, asked []string) {
-		var heard []string
-		w := PodWatch{
-			Pods:            s.pods().CoreV1().Pods("ns"),
-			ResourceVersion: startRV,
-			Log:             logr.Discard(),
-			Deliver: func(e watch.Event) {
-				p := e.Object.(*corev1.Pod)
-				heard = append(heard, string(e.Type)+" "+p.Name+" "+p.ResourceVersion)
-			},
-		}
-		Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue(), "runs until the script is over")
-		Expect(heard).To(Equal(events))
+		Expect(s.follow(ctx, startRV)).To(Equal(events))
 		Expect(s.asked).To(Equal(asked))
 		Expect(s.pages).To(HaveEach("500 "))
 	},
@@ -127,13 +141,7 @@ var _ = It("lists pods in pages, and all at once where the pages took too long",
 		},
 		watches: [][]watch.Event{{expired}},
 	}
-	var heard []string
-	w := PodWatch{
-		Pods: s.pods().CoreV1().Pods("ns"), Log: logr.Discard(),
-		Deliver: func(e watch.Event) { heard = append(heard, string(e.Type)+" "+e.Object.(*corev1.Pod).Name) },
-	}
-	Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue())
-	Expect(heard).To(Equal([]string{"DELETED a", "ADDED c"}), "b is known from the second page")
+	Expect(s.follow(ctx, "")).To(Equal([]string{"DELETED a 1", "ADDED c 30"}), "b is known from the second page")
 	Expect(s.pages).To(Equal([]string{"500 ", "500 2", "500 ", "500 2", "0 "}))
 	Expect(s.asked).To(Equal([]string{"10", "31"}))
 })
@@ -143,13 +151,31 @@ var _ = It("lists pods again after an interruption if the cluster has gone back"
 		lists:   []corev1.PodList{podList("10", pod("lost", "5")), podList("4"), podList("4", pod("kept", "3"))},
 		watches: [][]watch.Event{{{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("etcd is away")).ErrStatus}}},
 	}
-	var heard []string
-	w := PodWatch{
-		Pods: s.pods().CoreV1().Pods("ns"), Log: logr.Discard(),
-		Deliver: func(e watch.Event) { heard = append(heard, string(e.Type)+" "+e.Object.(*corev1.Pod).Name) },
-	}
-	Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue())
-	Expect(heard).To(Equal([]string{"DELETED lost", "ADDED kept"}))
+	Expect(s.follow(ctx, "")).To(Equal([]string{"DELETED lost 5", "ADDED kept 3"}))
 	Expect(s.pages).To(Equal([]string{"500 ", "1 ", "500 "}))
 	Expect(s.asked).To(Equal([]string{"10", "4"}), "a watch would wait for a version of the future")
 })
+
+// forbids refuses all requests.
+type forbids struct{}
+
+func (forbids) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)),
+	}, nil
+}
+
+func TestAttemptsAreSecondsApartWhereDefinitionsMayNotBeWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		a := NewAttempts(&rest.Config{Host: "http://cluster", Transport: forbids{}}, logr.Discard(), func(f func()) { go f() })
+		last := time.Now()
+		for n := 0; a.Await(ctx, true, true, nil, nil); n++ {
+			NewWithT(t).Expect(time.Since(last)).To(BeNumerically("<=", 5*time.Second), "attempt %d", n)
+			last = time.Now()
+		}
+		synctest.Wait()
+	})
+}

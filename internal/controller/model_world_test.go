@@ -1,6 +1,6 @@
 package controller_test
 
-// This file is the world of the models: its clock, its chances, and the processes that live in it. A process is a
+// This file runs the specs. It is the world of the models: its clock, its chances, and the processes that live in it. A process is a
 // coroutine that runs shipped code. Each of its requests is a moment at which others may act. The seed decides all.
 
 import (
@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -20,6 +22,29 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
 )
+
+// suite is for bubbles, which Ginkgo does not know.
+var suite *testing.T
+
+func TestController(t *testing.T) {
+	suite = t
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "internal/controller")
+}
+
+// bubble runs f where real pauses, as those of certsecret.Store between two tries, take no time. A model's own time is
+// another one, which its world decides. f must not fail a spec: it returns the result to check.
+func bubble[T any](f func() T) (result T) {
+	synctest.Test(suite, func(*testing.T) { result = f() })
+	return result
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
 
 var dawn = time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
 
@@ -299,8 +324,8 @@ func (p *process) reconcile(c *controller.Controller, failures *int) (next time.
 
 // rotationSteps and rolloutSteps are of all worlds together.
 const (
-	rotationSteps = 30_000
-	rolloutSteps  = 30_000
+	rotationSteps = 12_000
+	rolloutSteps  = 12_000
 )
 
 // volume returns how many steps a model has in this run, and its first seed. EIRINIX_SOAK=1 makes it two million, with

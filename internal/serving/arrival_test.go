@@ -1,5 +1,8 @@
 package serving
 
+// This file is about the order in which connections make room. The order depends on times alone, so it plays with a clock
+// of its own.
+
 import (
 	"io"
 	"net"
@@ -25,7 +28,15 @@ func (a *arrival) Close() error {
 	return nil
 }
 
-// TestConnectionsMakeRoomInTheOrderOfTheirUse plays with a clock of its own, because the order depends on times alone.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// never is the rest of a body that does not come.
+type never struct{}
+
+func (never) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
+
 func TestConnectionsMakeRoomInTheOrderOfTheirUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
@@ -64,6 +75,7 @@ func TestConnectionsMakeRoomInTheOrderOfTheirUse(t *testing.T) {
 		for _, next := range []*arrival{silent, trickles, refused} {
 			open("newcomer of " + next.name)
 			g.Expect(next.closed).To(BeTrue(), next.name)
+			g.Expect(all.begin(&http.Request{RemoteAddr: next.name})).To(BeNil(), "its request comes too late")
 		}
 		for _, stays := range []*arrival{large, answered, atRest, atWork} {
 			g.Expect(stays.closed).To(BeFalse(), stays.name)
@@ -76,12 +88,3 @@ func TestConnectionsMakeRoomInTheOrderOfTheirUse(t *testing.T) {
 		}
 	})
 }
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
-// never is the rest of a body that does not come.
-type never struct{}
-
-func (never) Read([]byte) (int, error) { return 0, io.ErrNoProgress }

@@ -1,13 +1,19 @@
 package serving_test
 
+// This file is about the clients that may call: by their certificates, and for how long.
+
 import (
+	"bufio"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,57 +22,50 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Clients", func() {
 	var (
-		time0            *clock
+		clock            *clock
 		clients          *serving.Clients
 		trusted, another *ca.Authority
 		caller           *tls.Certificate
 	)
 	BeforeEach(func() {
-		time0 = newClock(leafNow)
-		trusted, another = leafCA(GinkgoTB(), leafYear, leafNow), leafCA(GinkgoTB(), leafYear, leafNow)
-		clients = &serving.Clients{Names: []string{"front-proxy-client", "apiserver.cluster.example"}, Now: time0.now}
+		clock = newClock(noon)
+		trusted, another = NewCA(year, noon), NewCA(year, noon)
+		clients = &serving.Clients{Names: []string{"front-proxy-client", "apiserver.cluster.example"}, Now: clock.now}
 		Expect(clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
-		caller = clientCert(GinkgoTB(), trusted, "front-proxy-client")
+		caller = clientCert(trusted, "front-proxy-client")
 	})
 	check := func(certificates ...*tls.Certificate) error { return clients.Check(connectionOf(certificates...)) }
 
-	DescribeTable("accepts", func(name string, edit func(*x509.Certificate)) {
-		certificate := clientCert(GinkgoTB(), trusted, name, edit)
-		for range 2 { // judged, and remembered
-			Expect(check(certificate)).To(Succeed())
-		}
-	},
-		Entry("an allowed common name", "front-proxy-client", func(*x509.Certificate) {}),
-		Entry("any allowed DNS name", "whatever", func(c *x509.Certificate) { c.DNSNames = []string{"other", "apiserver.cluster.example"} }),
-		Entry("clients that are servers too", "front-proxy-client", func(c *x509.Certificate) {
-			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-		}),
-	)
-
-	DescribeTable("refuses", func(reason, name string, edit func(*x509.Certificate)) {
-		certificate := clientCert(GinkgoTB(), trusted, name, edit)
+	DescribeTable("judges a certificate, and remembers it:", func(reason, name string, edit func(*x509.Certificate)) {
+		certificate := clientCert(trusted, name, edit)
 		for range 2 {
-			Expect(check(certificate)).To(And(MatchError(serving.ErrClientRefused), MatchError(ContainSubstring(reason))))
+			if reason == "" {
+				Expect(check(certificate)).To(Succeed())
+			} else {
+				Expect(check(certificate)).To(And(MatchError(serving.ErrClientRefused), MatchError(ContainSubstring(reason))))
+			}
 		}
 	},
+		Entry("an allowed common name", "", "front-proxy-client", func(*x509.Certificate) {}),
+		Entry("any allowed DNS name", "", "whatever", func(c *x509.Certificate) { c.DNSNames = []string{"other", "apiserver.cluster.example"} }),
 		Entry("another name", `"CN=unlisted" with DNS names "[other]" is not a name that may call`, "unlisted", func(c *x509.Certificate) { c.DNSNames = []string{"other"} }),
-		Entry("a longer name", "may call", "front-proxy-client-2", func(*x509.Certificate) {}),
 		Entry("a name in capitals", "may call", "Front-Proxy-Client", func(*x509.Certificate) {}),
 		Entry("a wildcard", "may call", "*", func(c *x509.Certificate) { c.DNSNames = []string{"*.cluster.example"} }),
 		Entry("an organization of that name", "may call", "", func(c *x509.Certificate) { c.Subject = pkix.Name{Organization: []string{"front-proxy-client"}} }),
 		Entry("a server", "incompatible key usage", "front-proxy-client", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}),
-		Entry("an expired one", "has expired", "front-proxy-client", until(leafNow.Add(-time.Second))),
-		Entry("one that is not valid yet", "not yet valid", "front-proxy-client", from(leafNow.Add(time.Minute))),
+		Entry("an expired one", "has expired", "front-proxy-client", until(noon.Add(-time.Second))),
+		Entry("one that is not valid yet", "not yet valid", "front-proxy-client", from(noon.Add(time.Minute))),
 	)
 
 	It("refuses a certificate of another CA, and a missing one", func() {
-		foreign := clientCert(GinkgoTB(), another, "front-proxy-client")
+		foreign := clientCert(another, "front-proxy-client")
 		Expect(check(foreign)).To(And(MatchError(serving.ErrClientRefused),
 			MatchError(ContainSubstring("unknown authority")), MatchError(ContainSubstring(another.Certificate.Subject.SerialNumber))))
 		Expect(check(foreign, caller)).NotTo(Succeed(), "only the first certificate is the client's")
@@ -74,31 +73,28 @@ var _ = Describe("Clients", func() {
 		Expect(clients.Check(nil)).To(MatchError(serving.ErrNoClientCertificate))
 	})
 
-	It("accepts any name of the CAs when no names are given", func() {
-		clients = &serving.Clients{Now: time0.now}
-		Expect(clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
-		Expect(check(clientCert(GinkgoTB(), trusted, "any"))).To(Succeed())
-		Expect(check(clientCert(GinkgoTB(), another, "any"))).NotTo(Succeed())
-	})
-
-	It("refuses every client until it has CAs", func() {
-		clients = &serving.Clients{Now: time0.now}
+	It("accepts any name of the CAs when no names are given, and none before there are CAs", func() {
+		clients = &serving.Clients{Now: clock.now}
 		Expect(check(caller)).To(And(MatchError(serving.ErrClientRefused), MatchError(ContainSubstring("have not been read yet"))))
+		Expect(clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
+		Expect(check(clientCert(trusted, "any"))).To(Succeed())
+		Expect(check(clientCert(another, "any"))).NotTo(Succeed())
+		Expect(clients.Expected()).To(ContainSubstring("any name"))
 	})
 
 	It("verifies through the intermediates that a client sends, and for as long as they live", func() {
-		middle := clientCert(GinkgoTB(), trusted, "middle", intermediateCA, until(leafNow.Add(time.Hour)))
-		below := certifiedBy(GinkgoTB(), middle.Leaf, middle.PrivateKey.(crypto.Signer), "front-proxy-client", until(leafNow.Add(2*time.Hour)))
+		middle := clientCert(trusted, "middle", intermediateCA, until(noon.Add(time.Hour)))
+		below := certifiedBy(middle.Leaf, middle.PrivateKey.(crypto.Signer), "front-proxy-client", until(noon.Add(2*time.Hour)))
 		Expect(check(below)).NotTo(Succeed(), "without the intermediate")
 		Expect(check(below, middle)).To(Succeed(), "with it, at once")
 		Expect(check(below)).NotTo(Succeed())
-		time0.set(leafNow.Add(time.Hour + time.Second))
+		clock.set(noon.Add(time.Hour + time.Second))
 		Expect(check(below, middle)).To(MatchError(serving.ErrClientRefused), "the intermediate has expired")
 	})
 
 	Describe("SetCAs", func() {
 		It("changes the verdict on clients that were seen before", func() {
-			foreign := clientCert(GinkgoTB(), another, "front-proxy-client")
+			foreign := clientCert(another, "front-proxy-client")
 			Expect(check(caller)).To(Succeed())
 			Expect(check(foreign)).NotTo(Succeed())
 			Expect(clients.SetCAs(ca.Bundle(trusted.CertificatePEM, another.CertificatePEM))).To(Succeed())
@@ -112,7 +108,7 @@ var _ = Describe("Clients", func() {
 		It("keeps the last good bundle instead of one that is none", func() {
 			whole := ca.Bundle(another.CertificatePEM, trusted.CertificatePEM)
 			for _, bad := range [][]byte{
-				nil, []byte("\n"), []byte("garbage"), trusted.PrivateKeyPEM,
+				nil, []byte("garbage"), trusted.PrivateKeyPEM,
 				ca.EncodeCertificate(caller.Leaf), // not a CA's
 				whole[:len(whole)-30],             // being written
 			} {
@@ -124,16 +120,13 @@ var _ = Describe("Clients", func() {
 		})
 
 		It("reads the CAs that are readable, and trusts no client's own certificate", func() {
-			foreign := clientCert(GinkgoTB(), another, "front-proxy-client")
-			mixed := append([]byte("# CAs\n"), ca.EncodeCertificate(foreign.Leaf)...)
-			mixed = append(mixed, trusted.CertificatePEM...)
-			Expect(clients.SetCAs(mixed)).To(Succeed())
+			foreign := clientCert(another, "front-proxy-client")
+			Expect(clients.SetCAs([]byte("# CAs\n" + string(ca.EncodeCertificate(foreign.Leaf)) + string(trusted.CertificatePEM)))).To(Succeed())
 			Expect(check(caller)).To(Succeed())
 			Expect(check(foreign)).NotTo(Succeed())
 		})
 
 		It("keeps no hold of its caller's memory", func() {
-			clients = &serving.Clients{Now: time0.now}
 			bundle := append(ca.Bundle(trusted.CertificatePEM), make([]byte, 1000)...) // room for the other
 			Expect(clients.SetCAs(bundle)).To(Succeed())
 			clear(bundle)
@@ -146,27 +139,22 @@ var _ = Describe("Clients", func() {
 	Describe("a remembered decision", func() {
 		It("ends with the certificate", func() {
 			Expect(check(caller)).To(Succeed())
-			time0.set(caller.Leaf.NotAfter.Add(time.Second))
+			clock.set(caller.Leaf.NotAfter.Add(time.Second))
 			Expect(check(caller)).To(MatchError(ContainSubstring("has expired")))
 		})
 
-		It("is not from the future", func() {
-			young := clientCert(GinkgoTB(), trusted, "front-proxy-client", from(leafNow.Add(-time.Minute)))
+		It("is not from the future, and one of a refusal is soon made again", func() {
+			young := clientCert(trusted, "front-proxy-client", from(noon.Add(-time.Minute)))
 			Expect(check(young)).To(Succeed())
-			time0.set(leafNow.Add(-2 * time.Minute)) // the clock was wrong and is set right
+			clock.set(noon.Add(-time.Minute - time.Second)) // the clock was wrong and is set right
 			Expect(check(young)).To(MatchError(ContainSubstring("not yet valid")))
-		})
-
-		It("of a refusal is soon made again", func() {
-			young := clientCert(GinkgoTB(), trusted, "front-proxy-client", from(leafNow.Add(time.Second)))
-			Expect(check(young)).NotTo(Succeed())
-			time0.set(leafNow.Add(serving.RefusalLife))
+			clock.set(clock.now().Add(serving.RefusalLife))
 			Expect(check(young)).To(Succeed())
 		})
 
 		It("has a bounded number, and refusals do not push out acceptances", func() {
 			Expect(check(caller)).To(Succeed())
-			unlisted := clientCert(GinkgoTB(), trusted, "unlisted")
+			unlisted := clientCert(trusted, "unlisted")
 			for i := range serving.MaxDecisions + 10 {
 				copied := *unlisted.Leaf // other bytes are another certificate
 				copied.Raw = fmt.Append(nil, i)
@@ -180,90 +168,168 @@ var _ = Describe("Clients", func() {
 
 	It("quotes the certificate of a refused client on one line of bounded length", func() {
 		name := "a\r\nX-Forged: b\n" + strings.Repeat("x", 5000)
-		refused := clientCert(GinkgoTB(), another, name)
-		middle, other := clientCert(GinkgoTB(), another, name, intermediateCA), clientCert(GinkgoTB(), another, name, intermediateCA)
-		below := certifiedBy(GinkgoTB(), middle.Leaf, middle.PrivateKey.(crypto.Signer), "x")
+		refused := clientCert(another, name)
+		middle, other := clientCert(another, name, intermediateCA), clientCert(another, name, intermediateCA)
+		below := certifiedBy(middle.Leaf, middle.PrivateKey.(crypto.Signer), "x")
 		for _, err := range []error{check(refused), check(below, other)} { // crypto/x509 quotes the other one's name
 			Expect(err.Error()).NotTo(ContainSubstring("\n"))
 			Expect(len(err.Error())).To(BeNumerically("<", 1200))
 		}
 	})
 
-	It("names the expected certificate", func() {
-		Expect(clients.Expected()).To(And(ContainSubstring(`["front-proxy-client" "apiserver.cluster.example"]`), ContainSubstring("ManagerOptions.ClientCA")))
-		Expect((&serving.Clients{}).Expected()).To(ContainSubstring("any name"))
-	})
-
 	It("is safe for concurrent use", func() {
 		both := ca.Bundle(trusted.CertificatePEM, another.CertificatePEM)
-		foreign := clientCert(GinkgoTB(), another, "unlisted")
+		foreign := clientCert(another, "unlisted")
 		var group sync.WaitGroup
-		errs := make(chan error, 10000)
 		for i := range 8 {
 			group.Go(func() {
+				defer GinkgoRecover()
 				for range 50 {
-					errs <- clients.SetCAs([][]byte{trusted.CertificatePEM, both}[i%2])
-					errs <- check(caller)
-					if check(foreign) == nil {
-						errs <- fmt.Errorf("a foreign certificate was accepted")
-					}
+					Expect(clients.SetCAs([][]byte{trusted.CertificatePEM, both}[i%2])).To(Succeed())
+					Expect(check(caller)).To(Succeed())
+					Expect(check(foreign)).NotTo(Succeed())
 				}
 			})
 		}
 		group.Wait()
-		close(errs)
-		for err := range errs {
-			Expect(err).NotTo(HaveOccurred())
-		}
 	})
 })
 
 func TestClientsCheckDoesNotAllocateOnceAClientIsKnown(t *testing.T) {
-	authority := leafCA(t, leafYear, time.Now())
+	RegisterTestingT(t)
+	authority := NewCA(year, time.Now())
 	clients := &serving.Clients{Names: []string{"front-proxy-client"}}
-	if err := clients.SetCAs(authority.CertificatePEM); err != nil {
-		t.Fatal(err)
-	}
-	middle := clientCert(t, authority, "middle", intermediateCA)
+	Expect(clients.SetCAs(authority.CertificatePEM)).To(Succeed())
 	for name, connection := range map[string]*tls.ConnectionState{
-		"accepted": connectionOf(clientCert(t, authority, "front-proxy-client"), middle),
-		"refused":  connectionOf(clientCert(t, authority, "unlisted")),
+		"accepted": connectionOf(clientCert(authority, "front-proxy-client"), clientCert(authority, "middle", intermediateCA)),
+		"refused":  connectionOf(clientCert(authority, "unlisted")),
 		"none":     {},
 	} {
 		// A verification allocates: so this also proves that it does not happen.
-		if n := testing.AllocsPerRun(100, func() { _ = clients.Check(connection) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		Expect(testing.AllocsPerRun(100, func() { _ = clients.Check(connection) })).To(BeZero(), name)
 	}
 }
 
-func BenchmarkClientsCheck(b *testing.B) {
-	authority := leafCA(b, leafYear, time.Now())
-	connection := connectionOf(clientCert(b, authority, "front-proxy-client"))
-	clients := &serving.Clients{Names: []string{"front-proxy-client"}}
-	bundles := [][]byte{authority.CertificatePEM, append([]byte("\n"), authority.CertificatePEM...)}
-	check := func(b *testing.B) {
-		if err := clients.Check(connection); err != nil {
-			b.Fatal(err)
-		}
+var _ = Describe("A server that asks who calls", func() {
+	var (
+		s                *serving.Server
+		trusted, another *ca.Authority
+		handled          atomic.Int32
+	)
+	BeforeEach(func() {
+		handled.Store(0)
+		s = newServer()
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handled.Add(1) })
+		trusted, another = NewCA(year, time.Now()), NewCA(year, time.Now())
+		s.Clients = &serving.Clients{Names: []string{"front-proxy-client"}}
+		Expect(s.Clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
+	})
+	// showing is a caller with a client certificate.
+	showing := func(by *ca.Authority, name string) *http.Client {
+		client := caller()
+		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{*clientCert(by, name)}
+		return client
 	}
-	set := func(b *testing.B, i int) {
-		if err := clients.SetCAs(bundles[i%2]); err != nil {
-			b.Fatal(err)
-		}
+	// asked returns what the server says of the certificates that it wants, if it wants any.
+	asked := func() (info *tls.CertificateRequestInfo) {
+		GinkgoHelper()
+		Must(handshake(s, &tls.Config{GetClientCertificate: func(i *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			info = i
+			return &tls.Certificate{}, nil
+		}}))
+		return info
 	}
-	b.Run("known", func(b *testing.B) {
-		set(b, 0)
-		b.ReportAllocs()
-		for b.Loop() {
-			check(b)
+
+	It("answers an allowed client, and another one with the reason, on every path", func(ctx SpecContext) {
+		start(ctx, s)
+		Expect(get(showing(trusted, "front-proxy-client"), s, "/mutate/x")).To(HaveField("Status", http.StatusOK))
+		Expect(handled.Swap(0)).To(BeEquivalentTo(1))
+		for _, path := range []string{"/", "/mutate/x", "/healthz/", "//healthz", "/healthz/../mutate", "/metrics"} {
+			Expect(get(caller(), s, path)).To(And(HaveField("Status", http.StatusUnauthorized), HaveField("Body", And(
+				HavePrefix("no client certificate; expected is a certificate for client authentication"),
+				HaveSuffix("one of the names [\"front-proxy-client\"]\n")))), path)
+		}
+		for _, client := range []*http.Client{showing(another, "front-proxy-client"), showing(trusted, "other")} {
+			Expect(get(client, s, "/mutate/x")).To(And(HaveField("Status", http.StatusForbidden),
+				HaveField("Body", MatchRegexp(`^the client certificate is not accepted: "CN=.*".*; expected is a certificate .* \["front-proxy-client"\]\n$`))))
+		}
+		Expect(handled.Load()).To(BeZero())
+	})
+
+	It("answers every client about its health, such as kubelets, which present none", func(ctx SpecContext) {
+		start(ctx, s)
+		for _, client := range []*http.Client{caller(), showing(another, "other")} {
+			for _, path := range []string{"/healthz", "/readyz"} {
+				Expect(get(client, s, path)).To(HaveField("Body", "ok\n"), path)
+			}
 		}
 	})
-	b.Run("new", func(b *testing.B) { // with the reading of the CA
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			set(b, i)
-			check(b)
+
+	It("refuses on an open connection whose CA is no longer one, and ends it", func(ctx SpecContext) {
+		start(ctx, s)
+		client, reused := showing(trusted, "front-proxy-client"), false
+		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}
+		status := func() int {
+			resp := Must(client.Do(Must(http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, "https://"+s.Addr().String()+"/x", nil))))
+			Expect(resp.Body.Close()).To(Succeed())
+			return resp.StatusCode
 		}
+		Expect(status()).To(Equal(http.StatusOK))
+		Expect(s.Clients.SetCAs(another.CertificatePEM)).To(Succeed())
+		Expect(status()).To(Equal(http.StatusForbidden))
+		Expect(reused).To(BeTrue(), "otherwise this spec proves nothing")
+		Eventually(func() bool { // the next connection may show another certificate
+			status()
+			return reused
+		}).Should(BeFalse())
 	})
-}
+
+	DescribeTable("judges a session that is resumed by the CAs of now, of TLS", func(ctx SpecContext, version uint16) {
+		start(ctx, s)
+		client := showing(trusted, "front-proxy-client")
+		transport := client.Transport.(*http.Transport)
+		transport.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+		transport.TLSClientConfig.ServerName, transport.TLSClientConfig.MaxVersion = "localhost", version
+		transport.DisableKeepAlives = true
+		answered := func(code int, resumed bool) {
+			GinkgoHelper()
+			resp := Must(client.Get("https://" + s.Addr().String() + "/x"))
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp).To(And(HaveHTTPStatus(code), HaveField("TLS.DidResume", resumed)))
+		}
+		answered(http.StatusOK, false)
+		answered(http.StatusOK, true)
+		Expect(s.Clients.SetCAs(another.CertificatePEM)).To(Succeed())
+		answered(http.StatusForbidden, true)
+	},
+		Entry("1.2", uint16(tls.VersionTLS12)),
+		Entry("1.3", uint16(tls.VersionTLS13)),
+	)
+
+	It("does not wait for the body of a call that it refuses", func(ctx SpecContext) {
+		start(ctx, s)
+		conn := dial(s, "POST /mutate/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n") // and no body
+		Expect(conn.SetDeadline(time.Now().Add(20 * time.Second))).To(Succeed())
+		Expect(Must(http.ReadResponse(bufio.NewReader(conn), nil))).To(And(HaveHTTPStatus(http.StatusUnauthorized), HaveField("Close", true)))
+	})
+
+	It("requests a certificate without naming its CAs, so that a client sends the one that it has, and none where every client may call", func(ctx SpecContext) {
+		start(ctx, s)
+		Expect(asked()).To(And(Not(BeNil()), HaveField("AcceptableCAs", BeEmpty())))
+		s = newServer()
+		start(ctx, s)
+		Expect(asked()).To(BeNil())
+	})
+
+	It("logs refused clients, a few at a time", func(ctx SpecContext) {
+		var logs logLines
+		s.Log = logs.logger()
+		start(ctx, s)
+		for range 20 {
+			Expect(get(caller(), s, "/mutate/x")).To(HaveField("Status", http.StatusUnauthorized))
+		}
+		refusals := logs.with("refused a client")
+		Expect(len(refusals)).To(And(BeNumerically(">", 0), BeNumerically("<", 6)))
+		Expect(refusals[0]).To(And(ContainSubstring("no client certificate"), ContainSubstring("front-proxy-client")))
+	})
+})

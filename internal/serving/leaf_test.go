@@ -1,62 +1,36 @@
 package serving_test
 
+// This file is about the serving certificate that a process signs for itself: its life, and the clocks that it follows.
+
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
-
-const (
-	leafDay  = 24 * time.Hour
-	leafYear = 365 * leafDay
-)
-
-// leafNow is the moment of every spec that does not move its clock.
-var leafNow = time.Date(2030, time.May, 17, 12, 0, 0, 0, time.UTC)
-
-// clock is a wall clock that specs move.
-type clock struct{ t atomic.Pointer[time.Time] }
-
-func newClock(t time.Time) *clock {
-	c := &clock{}
-	c.set(t)
-	return c
-}
-
-func (c *clock) set(t time.Time) { c.t.Store(&t) }
-func (c *clock) now() time.Time  { return *c.t.Load() }
-
-func leafCA(t testing.TB, lifetime time.Duration, at time.Time) *ca.Authority {
-	t.Helper()
-	authority, err := ca.New("spec", lifetime, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority
-}
 
 var _ = Describe("Leaf", func() {
 	hosts := []string{"Logger.cf.svc", "10.1.2.3", "[::1]"}
 	var (
-		time0     *clock
+		clock     *clock
 		leaf      *serving.Leaf
 		authority *ca.Authority
 	)
 	BeforeEach(func() {
-		time0 = newClock(leafNow)
-		leaf = serving.NewLeaf(hosts, 7*24*time.Hour, time0.now)
-		authority = leafCA(GinkgoTB(), 10*leafYear, leafNow)
+		clock = newClock(noon)
+		leaf = serving.NewLeaf(hosts, 7*day, clock.now)
+		authority = NewCA(10*year, noon)
 	})
 
 	It("has nothing to serve before the first Use", func() {
@@ -66,195 +40,236 @@ var _ = Describe("Leaf", func() {
 		Expect(leaf.Use(nil)).NotTo(Succeed())
 	})
 
-	It("serves a certificate of seven days for every host, over TLS", func() {
+	It("serves a certificate of seven days for every host", func() {
 		Expect(leaf.Use(authority)).To(Succeed())
-		Expect(leaf.Certificate().NotAfter).To(Equal(leafNow.Add(7 * leafDay)))
-		for _, name := range []string{"logger.cf.svc", "10.1.2.3", "::1"} {
-			Expect(leafHandshake(leaf, name, authority.CertificatePEM)).To(Succeed(), name)
-		}
-		Expect(leafHandshake(leaf, "other.cf.svc", authority.CertificatePEM)).To(MatchError(ContainSubstring("other.cf.svc")))
-	})
-
-	It("signs once for a CA, until it is due", func() {
-		Expect(leaf.Use(authority)).To(Succeed())
-		first := leaf.Certificate()
-		life := first.NotAfter.Sub(first.NotBefore)
-		time0.set(first.NotBefore.Add(life * 59 / 100))
-		same, err := ca.Parse(authority.CertificatePEM, authority.PrivateKeyPEM) // as read again from the Secret
-		Expect(err).NotTo(HaveOccurred())
-		Expect(leaf.Use(same)).To(Succeed())
-		Expect(leaf.Certificate()).To(BeIdenticalTo(first), "not due at 59 % of its life")
-		time0.set(first.NotBefore.Add(life * 74 / 100))
-		Expect(leaf.Use(authority)).To(Succeed())
-		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first), "due at 74 %")
-		Expect(leaf.Certificate().NotAfter).To(Equal(time0.now().Add(7 * leafDay).Truncate(time.Second)))
+		served := Must(leaf.GetCertificate(nil))
+		Expect(served.Leaf).To(BeIdenticalTo(leaf.Certificate()))
+		Expect(served.Leaf.NotAfter).To(Equal(noon.Add(7 * day)))
+		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
+		Expect(served.Leaf.DNSNames).To(ConsistOf("logger.cf.svc"))
+		Expect(served.Leaf.IPAddresses).To(HaveLen(2))
 	})
 
 	It("changes with the CA, and with its cross-signed chain", func() {
 		Expect(leaf.Use(authority)).To(Succeed())
-		next := leafCA(GinkgoTB(), leafYear, leafNow)
+		next := NewCA(year, noon)
 		Expect(leaf.Use(next)).To(Succeed())
 		Expect(leaf.Verify(next.CertificatePEM)).To(Succeed())
 		Expect(leaf.Verify(authority.CertificatePEM)).NotTo(Succeed())
 
-		cross, err := authority.CrossSign(next.Certificate, leafNow)
-		Expect(err).NotTo(HaveOccurred())
 		armed := *next
-		armed.Chain = []*x509.Certificate{cross}
+		armed.Chain = []*x509.Certificate{Must(authority.CrossSign(next.Certificate, noon))}
 		Expect(leaf.Use(&armed)).To(Succeed())
 		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
 		Expect(leaf.Verify(next.CertificatePEM)).To(Succeed())
-		Expect(leafHandshake(leaf, "logger.cf.svc", authority.CertificatePEM)).To(Succeed())
+		Expect(Must(leaf.GetCertificate(nil)).Certificate).To(HaveExactElements(leaf.Certificate().Raw, armed.Chain[0].Raw), "it is sent along")
 	})
 
-	It("keeps the last good certificate when a CA cannot sign", func() {
+	It("keeps the last good certificate when a CA cannot sign, or the hosts or the key are wrong", func() {
 		Expect(leaf.Use(authority)).To(Succeed())
 		good := leaf.Certificate()
-		expired := leafCA(GinkgoTB(), time.Hour, leafNow.Add(-leafDay))
-		Expect(leaf.Use(expired)).To(MatchError(ca.ErrExpired))
+		Expect(leaf.Use(NewCA(time.Hour, noon.Add(-day)))).To(MatchError(ca.ErrExpired))
+		leaf.Key = "RSA-1024"
+		Expect(leaf.Use(NewCA(year, noon))).To(MatchError(ca.ErrUnknownKeyAlgorithm))
 		Expect(leaf.Certificate()).To(BeIdenticalTo(good))
-		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
-	})
 
-	It("names the host that cannot be certified", func() {
-		bad := serving.NewLeaf([]string{"a.example:443"}, 7*24*time.Hour, time.Now)
-		Expect(bad.Use(leafCA(GinkgoTB(), leafYear, time.Now()))).To(MatchError(And(ContainSubstring("a.example:443"), ContainSubstring("leave out the port"))))
+		bad := serving.NewLeaf([]string{"a.example:443"}, 7*day, time.Now)
+		Expect(bad.Use(NewCA(year, time.Now()))).To(MatchError(And(ContainSubstring("a.example:443"), ContainSubstring("leave out the port"))))
 	})
 
 	It("has the kind of key that is wanted", func() {
-		for algorithm, kind := range map[ca.KeyAlgorithm]x509.PublicKeyAlgorithm{"": x509.ECDSA, ca.RSA2048: x509.RSA} {
-			keyed := serving.NewLeaf(hosts, 7*24*time.Hour, time0.now)
-			keyed.Key = algorithm
-			Expect(keyed.Use(authority)).To(Succeed())
-			Expect(keyed.Certificate().PublicKeyAlgorithm).To(Equal(kind))
-			Expect(leafHandshake(keyed, "logger.cf.svc", authority.CertificatePEM)).To(Succeed())
-		}
-		leaf.Key = "RSA-1024"
-		Expect(leaf.Use(authority)).To(And(MatchError(ca.ErrUnknownKeyAlgorithm), MatchError(ContainSubstring(`"RSA-1024"; choose one of`))))
+		leaf.Key = ca.ECDSAP384
+		Expect(leaf.Use(authority)).To(Succeed())
+		Expect(leaf.Certificate().PublicKey).To(HaveField("Curve.Params().BitSize", 384))
 	})
 
 	It("is safe for concurrent use", func() {
-		other := leafCA(GinkgoTB(), leafYear, leafNow)
+		other := NewCA(year, noon)
 		Expect(leaf.Use(authority)).To(Succeed())
 		both := ca.Bundle(authority.CertificatePEM, other.CertificatePEM)
 		var group sync.WaitGroup
-		errs := make(chan error, 1000)
 		for i := range 20 {
 			group.Go(func() {
+				defer GinkgoRecover()
 				for range 5 {
-					errs <- leaf.Use([]*ca.Authority{authority, other}[i%2])
-					errs <- leaf.Verify(both)
-					_, err := leaf.GetCertificate(nil)
-					errs <- err
+					Expect(leaf.Use([]*ca.Authority{authority, other}[i%2])).To(Succeed())
+					Expect(leaf.Verify(both)).To(Succeed())
+					Expect(leaf.GetCertificate(nil)).NotTo(BeNil())
 				}
 			})
 		}
 		group.Wait()
-		close(errs)
-		for err := range errs {
-			Expect(err).NotTo(HaveOccurred())
-		}
 	})
 
 	DescribeTable("Verify returns the reason", func(reason string, bundle func() []byte, move time.Duration) {
 		Expect(leaf.Use(authority)).To(Succeed())
-		time0.set(leafNow.Add(move))
-		err := leaf.Verify(bundle())
+		clock.set(noon.Add(move))
 		if reason == "" {
-			Expect(err).NotTo(HaveOccurred())
+			Expect(leaf.Verify(bundle())).To(Succeed())
 			return
 		}
-		Expect(err).To(MatchError(ContainSubstring(reason)))
+		Expect(leaf.Verify(bundle())).To(MatchError(ContainSubstring(reason)))
 	},
-		Entry("trusted", "", func() []byte { return authority.CertificatePEM }, time.Duration(0)),
 		Entry("trusted among others", "", func() []byte {
-			return ca.Bundle(leafCA(GinkgoTB(), leafYear, leafNow).CertificatePEM, authority.CertificatePEM)
+			return ca.Bundle(NewCA(year, noon).CertificatePEM, authority.CertificatePEM)
 		}, time.Duration(0)),
 		Entry("blanked", "the caBundle is empty", func() []byte { return []byte("\n") }, time.Duration(0)),
 		Entry("garbage", "holds no readable certificate", func() []byte { return []byte("Cg==") }, time.Duration(0)),
-		Entry("another CA", "does not hold the CA", func() []byte { return leafCA(GinkgoTB(), leafYear, leafNow).CertificatePEM }, time.Duration(0)),
-		Entry("expired", "has expired", func() []byte { return authority.CertificatePEM }, 8*leafDay),
+		Entry("another CA", "does not hold the CA", func() []byte { return NewCA(year, noon).CertificatePEM }, time.Duration(0)),
+		Entry("expired", "has expired", func() []byte { return authority.CertificatePEM }, 8*day),
 		Entry("a clock that is behind", "is before", func() []byte { return authority.CertificatePEM }, -2*time.Hour),
 	)
 
-	It("is signed again at once when it is not valid yet", func() {
-		old := leafCA(GinkgoTB(), leafYear, leafNow.Add(-leafDay))
-		time0.set(leafNow.Add(6 * time.Hour)) // the clock is ahead
-		Expect(leaf.Use(old)).To(Succeed())
-		time0.set(leafNow)
-		Expect(leaf.Verify(old.CertificatePEM)).NotTo(Succeed())
-		Expect(leaf.Use(old)).To(Succeed())
-		Expect(leaf.Verify(old.CertificatePEM)).To(Succeed())
-	})
-
 	It("is not signed in vain when it starts with its CA", func() {
-		leaf.ServerTime = func() time.Time { return leafNow }
-		time0.set(leafNow.Add(-6 * time.Hour)) // ours is behind that of the replica which made the CA
+		leaf.ServerTime = func() time.Time { return noon }
+		clock.set(noon.Add(-6 * time.Hour)) // ours is behind that of the replica which made the CA
 		Expect(leaf.Use(authority)).To(Succeed())
 		first := leaf.Certificate()
 		Expect(first.NotBefore).To(Equal(authority.Certificate.NotBefore))
 		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed(), "by the server's clock")
 		for range 3 {
-			time0.set(time0.now().Add(time.Minute))
+			clock.set(clock.now().Add(time.Minute))
 			Expect(leaf.Use(authority)).To(Succeed())
 		}
 		Expect(leaf.Certificate()).To(BeIdenticalTo(first))
-		time0.set(leafNow.Add(-leafYear)) // set back further: when it was to be renewed means nothing any more
+		clock.set(noon.Add(-year)) // set back further: when it was to be renewed means nothing any more
 		Expect(leaf.Use(authority)).To(Succeed())
 		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first))
 	})
 
-	DescribeTable("is renewed by the local clock", func(server time.Duration) {
-		leaf.ServerTime = func() time.Time { return time0.now().Add(server) }
-		old := leafCA(GinkgoTB(), 10*leafYear, leafNow.Add(-leafYear))
+	DescribeTable("is signed once for a CA, until it is due by the local clock", func(server time.Duration) {
+		leaf.ServerTime = func() time.Time { return clock.now().Add(server) }
+		old := NewCA(10*year, noon.Add(-year))
 		Expect(leaf.Use(old)).To(Succeed())
 		first := leaf.Certificate()
-		time0.set(leafNow.Add(7 * leafDay * 59 / 100))
-		Expect(leaf.Use(old)).To(Succeed())
+		clock.set(noon.Add(7 * day * 59 / 100))
+		Expect(leaf.Use(Must(ca.Parse(old.CertificatePEM, old.PrivateKeyPEM)))).To(Succeed(), "as read again from the Secret")
 		Expect(leaf.Certificate()).To(BeIdenticalTo(first), "not due before 0.6 of seven days")
-		time0.set(leafNow.Add(7 * leafDay * 74 / 100))
+		clock.set(noon.Add(7 * day * 74 / 100))
 		Expect(leaf.Use(old)).To(Succeed())
 		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first), "due after 0.734 of seven days")
 	},
-		Entry("the server's is ahead", 100*leafDay),
-		Entry("the server's is behind", -100*leafDay),
+		Entry("which is the server's", time.Duration(0)),
+		Entry("and the server's is ahead", 100*day),
+		Entry("and the server's is behind", -100*day),
 	)
 
 	It("is not renewed in vain when it ends with its CA", func() {
-		last := leafCA(GinkgoTB(), leafDay, leafNow)
+		last := NewCA(day, noon)
 		Expect(leaf.Use(last)).To(Succeed())
 		first := leaf.Certificate()
-		time0.set(leafNow.Add(leafDay - time.Minute))
+		clock.set(noon.Add(day - time.Minute))
 		Expect(leaf.Use(last)).To(Succeed())
-		Expect(leaf.Certificate()).To(BeIdenticalTo(first))
-		time0.set(leafNow.Add(leafDay + time.Minute))
+		clock.set(noon.Add(day + time.Minute))
 		Expect(leaf.Use(last)).To(MatchError(ca.ErrExpired))
 		Expect(leaf.Certificate()).To(BeIdenticalTo(first))
 	})
 })
 
-// leafHandshake connects over loopback as an API server would.
-func leafHandshake(leaf *serving.Leaf, serverName string, bundle []byte) error {
-	clockOfLeaf := func() time.Time { return leafNow }
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: leaf.GetCertificate, Time: clockOfLeaf})
-	if err != nil {
-		return err
+// running is a leaf whose Run lasts as long as the test, with a CA of a year from a day ago.
+func running(t *testing.T, life time.Duration, now, server func() time.Time) (*serving.Leaf, *ca.Authority) {
+	leaf, authority := serving.NewLeaf([]string{"a.b.svc"}, life, now), NewCA(year, time.Now().Add(-day))
+	if server != nil {
+		leaf.ServerTime = server
 	}
-	defer listener.Close()
-	go func() {
-		if connection, err := listener.Accept(); err == nil {
-			_ = connection.(*tls.Conn).Handshake()
-			_ = connection.Close()
-		}
-	}()
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(bundle) {
-		return errors.New("no roots")
+	go leaf.Run(t.Context(), logr.Discard())
+	synctest.Wait() // started before the first Use
+	Expect(leaf.Use(authority)).To(Succeed())
+	synctest.Wait()
+	return leaf, authority
+}
+
+func TestLeafRunRenewsLongAndShortLives(t *testing.T) {
+	for name, c := range map[string]struct{ life, look time.Duration }{
+		"of seven days":    {7 * day, day},
+		"of three seconds": {3 * time.Second, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				leaf, authority := running(t, c.life, time.Now, nil)
+				serials, looks := map[string]bool{}, 0
+				for began := time.Now(); time.Since(began) < 6*c.life; looks++ {
+					passes(c.look)
+					Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
+					Expect(time.Until(leaf.Certificate().NotAfter)).To(BeNumerically(">", c.life/7-time.Second), "renewed well before its end")
+					serials[leaf.Certificate().SerialNumber.String()] = true
+				}
+				Expect(len(serials)).To(And(BeNumerically(">", 6), BeNumerically("<", 14)), "once in two thirds of its life, give or take, and no spinning")
+			})
+		})
 	}
-	connection, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", listener.Addr().String(),
-		&tls.Config{ServerName: serverName, RootCAs: roots, Time: clockOfLeaf})
-	if err != nil {
-		return err
-	}
-	return connection.Close()
+}
+
+// A suspended machine: timers stood still, the wall clock jumped.
+func TestLeafRunNoticesAJumpOfTheWallClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var suspended atomic.Int64
+		leaf, authority := running(t, 7*day, func() time.Time { return time.Now().Add(time.Duration(suspended.Load())) }, nil)
+		suspended.Store(int64(30 * day))
+		Expect(leaf.Verify(authority.CertificatePEM)).NotTo(Succeed(), "expired while asleep")
+		passes(time.Minute)
+		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed(), "within a minute of waking up")
+	})
+}
+
+// The wall clock was ahead when the certificate was signed, and is set right.
+func TestLeafRunNoticesThatTheWallClockIsSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		ahead.Store(int64(6 * time.Hour))
+		leaf, authority := running(t, 7*day, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
+		passes(time.Hour)
+		ahead.Store(0)
+		Expect(leaf.Verify(authority.CertificatePEM)).To(MatchError(ContainSubstring("is before")))
+		passes(2 * time.Second)
+		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed(), "within two seconds")
+		again := leaf.Certificate()
+		passes(day)
+		Expect(leaf.Certificate()).To(BeIdenticalTo(again), "once")
+	})
+}
+
+// The API server's clock was ahead for a while, as seen, or is found to be behind.
+func TestLeafRunFollowsTheServersClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		ahead.Store(int64(6 * time.Hour))
+		server := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		leaf, authority := running(t, 7*day, time.Now, server)
+		odd := leaf.Certificate()
+		Expect(odd.NotBefore).To(BeTemporally("<=", time.Now().Add(-time.Hour)), "valid by the local clock too")
+		Expect(odd.NotAfter).To(BeTemporally(">=", server().Add(7*day-time.Second)))
+		ahead.Store(0)
+		passes(time.Minute)
+		Expect(leaf.Certificate()).To(BeIdenticalTo(odd), "one odd date changes nothing")
+		ahead.Store(int64(-6 * time.Hour))
+		passes(2 * time.Second)
+		Expect(leaf.Certificate().NotBefore).To(BeTemporally("<=", server().Add(-50*time.Minute)), "signed again for a server that is behind")
+		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed())
+	})
+}
+
+func TestLeafRunServesOnWhenRenewalFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var logs logLines
+		leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*day, time.Now)
+		Expect(leaf.Use(NewCA(day, time.Now()))).To(Succeed())
+		go leaf.Run(t.Context(), logs.logger())
+		passes(2 * day)
+		Expect(leaf.GetCertificate(nil)).NotTo(BeNil())
+		Expect(logs.with("was not renewed")).To(ConsistOf(ContainSubstring("has expired")), "the same failure is told once: %s", logs.String)
+		next := NewCA(year, time.Now())
+		Expect(leaf.Use(next)).To(Succeed())
+		passes(7 * day)
+		Expect(leaf.Verify(next.CertificatePEM)).To(Succeed())
+		Expect(logs.with("serving certificate renewed")).NotTo(BeEmpty())
+	})
+}
+
+func TestLeafGetCertificateDoesNotAllocate(t *testing.T) {
+	RegisterTestingT(t)
+	leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*day, time.Now)
+	Expect(leaf.Use(NewCA(year, time.Now()))).To(Succeed())
+	hello := &tls.ClientHelloInfo{ServerName: "a.b.svc"}
+	Expect(testing.AllocsPerRun(100, func() { _, _ = leaf.GetCertificate(hello) })).To(BeZero())
 }

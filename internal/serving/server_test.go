@@ -1,11 +1,14 @@
 package serving_test
 
+// This file is about the server: its address, TLS, health, and how it ends. It is also about serving on the webhook server of a
+// program's own controller-runtime manager.
+
 import (
 	"context"
 	"crypto/fips140"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,11 +21,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Server", func() {
@@ -31,62 +37,46 @@ var _ = Describe("Server", func() {
 	BeforeEach(func() { s = newServer() })
 
 	Describe("Start", func() {
-		It("knows no address before", func() {
-			Expect(s.Addr()).To(BeNil())
-			Expect(s.Port()).To(BeZero())
-		})
-
-		DescribeTable("picks a free port of", func(ctx SpecContext, host string) {
+		DescribeTable("picks a free port of", func(ctx SpecContext, host string, loopbacks ...string) {
 			s.Host = host
 			start(ctx, s)
-			Expect(s.Port()).NotTo(BeZero())
-			Expect(s.Addr().String()).To(Equal(net.JoinHostPort(host, strconv.Itoa(s.Port()))))
-			Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
-		},
-			Entry("the IPv4 loopback", "127.0.0.1"),
-			Entry("the IPv6 loopback", "::1"),
-		)
-
-		DescribeTable("listens on all addresses for", func(ctx SpecContext, host string) {
-			s.Host = host
-			start(ctx, s)
-			for _, loopback := range []string{"127.0.0.1", "::1"} {
-				conn, err := tls.Dial("tcp", net.JoinHostPort(loopback, strconv.Itoa(s.Port())), &tls.Config{InsecureSkipVerify: true})
-				Expect(err).NotTo(HaveOccurred())
+			Expect(s.Addr().String()).To(HaveSuffix(":" + strconv.Itoa(s.Port())))
+			for _, loopback := range loopbacks {
+				conn := Must(tls.Dial("tcp", net.JoinHostPort(loopback, strconv.Itoa(s.Port())), &tls.Config{InsecureSkipVerify: true}))
 				Expect(conn.Close()).To(Succeed())
 			}
 		},
-			Entry("no host", ""),
-			Entry("the unspecified IPv6 address", "::"),
+			Entry("the IPv4 loopback", "127.0.0.1", "127.0.0.1"),
+			Entry("the IPv6 loopback", "::1", "::1"),
+			Entry("all addresses", "", "127.0.0.1", "::1"),
+			Entry("all addresses by the unspecified IPv6 address", "::", "127.0.0.1", "::1"),
 		)
 
 		It("listens on the port that is wanted", func(ctx SpecContext) {
-			// Taken and given back: the system picks no such port again so soon, but a listener can ask for it.
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			Expect(err).NotTo(HaveOccurred())
-			s.WantPort = l.Addr().(*net.TCPAddr).Port
-			Expect(l.Close()).To(Succeed())
+			s.WantPort = int(FreePort())
 			start(ctx, s)
 			Expect(s.Port()).To(Equal(s.WantPort))
 		})
 
-		It("names the cause and the option when the port is taken", func(ctx SpecContext) {
+		It("names the cause and the option when the port is taken, and leaves no goroutine behind", func(ctx SpecContext) {
 			taker := httptest.NewTLSServer(http.NotFoundHandler())
 			DeferCleanup(taker.Close)
 			s.WantPort = taker.Listener.Addr().(*net.TCPAddr).Port
+			before := gleak.Goroutines()
 			err := s.Start(ctx)
-			Expect(errors.Is(err, syscall.EADDRINUSE)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(syscall.EADDRINUSE))
 			Expect(err).To(MatchError(And(
 				ContainSubstring(taker.Listener.Addr().String()),
 				ContainSubstring("another process has that port"),
 				ContainSubstring("ManagerOptions.Port or ListenAddress"),
 			)))
+			Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 		})
 
 		It("names the remedy when the machine has no such address", func(ctx SpecContext) {
 			s.Host = "192.0.2.1" // reserved for documentation; with port 0 nothing is sent to it
 			err := s.Start(ctx)
-			Expect(errors.Is(err, syscall.EADDRNOTAVAIL)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(syscall.EADDRNOTAVAIL))
 			Expect(err).To(MatchError(And(ContainSubstring("192.0.2.1"), ContainSubstring("ManagerOptions.ListenAddress"))))
 		})
 
@@ -94,12 +84,8 @@ var _ = Describe("Server", func() {
 			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, serving.ErrNoCertificate }
 			ended, end := context.WithCancelCause(ctx)
 			end(errNotYet)
-			err := s.Start(ended)
-			Expect(err).To(MatchError(errNotYet))
-			Expect(err).To(MatchError(serving.ErrNoCertificate))
-			l, err := net.Listen("tcp", s.Addr().String())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(l.Close()).To(Succeed())
+			Expect(s.Start(ended)).To(And(MatchError(errNotYet), MatchError(serving.ErrNoCertificate)))
+			Expect(Must(net.Listen("tcp", s.Addr().String())).Close()).To(Succeed())
 		})
 
 		It("outlives the context that bounds it", func(ctx SpecContext) {
@@ -112,48 +98,48 @@ var _ = Describe("Server", func() {
 	})
 
 	Describe("TLS", func() {
-		BeforeEach(func(ctx SpecContext) { start(ctx, s) })
+		minimum := func(version uint16) func(*tls.Config) { return func(c *tls.Config) { c.MinVersion = version } }
+		// spoken is the version of HTTP that a client gets which would like HTTP/2.
+		spoken := func() int {
+			GinkgoHelper()
+			client := caller()
+			client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+			resp := Must(client.Get("https://" + s.Addr().String() + "/readyz"))
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp).To(HaveHTTPStatus(http.StatusOK))
+			return resp.ProtoMajor
+		}
 
-		DescribeTable("speaks", func(version uint16) {
+		DescribeTable("is 1.2 or 1.3, and the server refuses the versions before 1.2:", func(ctx SpecContext, version uint16, spoken bool) {
+			start(ctx, s)
 			state, err := handshake(s, &tls.Config{MinVersion: version, MaxVersion: version})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(state.Version).To(Equal(version))
-		},
-			Entry("1.2", uint16(tls.VersionTLS12)),
-			Entry("1.3", uint16(tls.VersionTLS13)),
-		)
-
-		DescribeTable("refuses the versions before 1.2:", func(version uint16) {
-			_, err := handshake(s, &tls.Config{MinVersion: version, MaxVersion: version})
+			if spoken {
+				Expect(err).NotTo(HaveOccurred())
+				Expect(state.Version).To(Equal(version))
+				return
+			}
 			refused := ContainSubstring("protocol version")
 			if fips140.Enabled() { // then a client of the standard library does not even ask
 				refused = ContainSubstring("no supported versions")
 			}
 			Expect(err).To(MatchError(refused))
 		},
-			Entry("1.0", uint16(tls.VersionTLS10)),
-			Entry("1.1", uint16(tls.VersionTLS11)),
+			Entry("1.0", uint16(tls.VersionTLS10), false),
+			Entry("1.1", uint16(tls.VersionTLS11), false),
+			Entry("1.2", uint16(tls.VersionTLS12), true),
+			Entry("1.3", uint16(tls.VersionTLS13), true),
 		)
 
-		It("offers HTTP/1.1 and not HTTP/2", func() {
-			state, err := handshake(s, &tls.Config{NextProtos: []string{"h2", "http/1.1"}})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(state.NegotiatedProtocol).To(Equal("http/1.1"))
-			_, err = handshake(s, &tls.Config{NextProtos: []string{"h2"}})
-			Expect(err).To(HaveOccurred())
-			client := caller()
-			client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
-			resp, err := client.Get("https://" + s.Addr().String() + "/x")
-			Expect(err).NotTo(HaveOccurred())
-			Expect(resp.Body.Close()).To(Succeed())
-			Expect(resp.ProtoMajor).To(Equal(1))
+		It("carries HTTP/1.1, and HTTP/2 only for a program that asks for it", func(ctx SpecContext) {
+			start(ctx, s)
+			Expect(spoken()).To(Equal(1))
+			s = newServer()
+			s.TLS = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"h2", "http/1.1"} }}
+			start(ctx, s)
+			Expect(spoken()).To(Equal(2))
 		})
-	})
 
-	Describe("the program's changes of TLS", func() {
-		minimum := func(version uint16) func(*tls.Config) { return func(c *tls.Config) { c.MinVersion = version } }
-
-		It("are made in their order, and hold for each connection", func(ctx SpecContext) {
+		It("is changed by the program in order, for each connection", func(ctx SpecContext) {
 			s.TLS = []func(*tls.Config){minimum(tls.VersionTLS11), nil, minimum(tls.VersionTLS13)}
 			start(ctx, s)
 			for range 2 {
@@ -163,18 +149,7 @@ var _ = Describe("Server", func() {
 			}
 		})
 
-		It("may ask for HTTP/2", func(ctx SpecContext) {
-			s.TLS = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"h2", "http/1.1"} }}
-			start(ctx, s)
-			client := caller()
-			client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
-			resp, err := client.Get("https://" + s.Addr().String() + "/readyz")
-			Expect(err).NotTo(HaveOccurred())
-			Expect(resp.Body.Close()).To(Succeed())
-			Expect(resp).To(And(HaveHTTPStatus(http.StatusOK), HaveField("Proto", "HTTP/2.0")))
-		})
-
-		It("cannot go below TLS 1.2, nor leave that to the environment", func(ctx SpecContext) {
+		It("cannot go below 1.2, nor leave that to the environment", func(ctx SpecContext) {
 			if fips140.Enabled() {
 				Skip("the client of this spec may not offer TLS 1.1")
 			}
@@ -185,7 +160,7 @@ var _ = Describe("Server", func() {
 			Expect(err).To(MatchError(ContainSubstring("protocol version not supported")))
 		})
 
-		DescribeTable("are refused, with the remedy, where they", func(change func(*tls.Config), fault, remedy string) {
+		DescribeTable("does not take changes, and names the remedy, where they", func(change func(*tls.Config), fault, remedy string) {
 			Expect(serving.CheckTLS("Some.Option", []func(*tls.Config){change})).To(MatchError(And(
 				HavePrefix("eirinix: Some.Option sets "+fault), ContainSubstring("; "+remedy))))
 		},
@@ -203,31 +178,26 @@ var _ = Describe("Server", func() {
 			}, "GetConfigForClient", "leave it out"),
 		)
 
-		It("are refused with all their faults", func() {
-			err := serving.CheckTLS("Some.Option", []func(*tls.Config){minimum(tls.VersionTLS10), func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }})
-			Expect(strings.Split(err.Error(), "\n")).To(HaveLen(2))
-		})
-
-		It("are accepted where they leave alone what is the server's", func() {
+		It("takes changes of all else, and names all faults of others", func() {
 			Expect(serving.CheckTLS("Some.Option", []func(*tls.Config){nil, minimum(0), func(c *tls.Config) {
 				Expect(c.NextProtos).To(Equal([]string{"http/1.1"}))
 				c.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 			}})).To(Succeed())
+			err := serving.CheckTLS("Some.Option", []func(*tls.Config){minimum(tls.VersionTLS10), func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }})
+			Expect(strings.Split(err.Error(), "\n")).To(HaveLen(2))
 		})
-	})
 
-	It("asks for the certificate at every handshake, so that a renewed one is served at once", func(ctx SpecContext) {
-		var current atomic.Pointer[tls.Certificate]
-		current.Store(selfSigned())
-		s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
-		start(ctx, s)
-		for range 2 {
-			served := selfSigned()
-			current.Store(served)
-			state, err := handshake(s, nil)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(state.PeerCertificates[0].Raw).To(Equal(served.Certificate[0]))
-		}
+		It("has the certificate of the moment at every handshake, so that a renewed one is served at once", func(ctx SpecContext) {
+			var current atomic.Pointer[tls.Certificate]
+			current.Store(selfSigned())
+			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
+			start(ctx, s)
+			for range 2 {
+				served := selfSigned()
+				current.Store(served)
+				Expect(Must(handshake(s, nil)).PeerCertificates[0].Raw).To(Equal(served.Certificate[0]))
+			}
+		})
 	})
 
 	It("keeps idle connections for longer than the API server's client does", func(ctx SpecContext) {
@@ -243,153 +213,87 @@ var _ = Describe("Server", func() {
 	It("ends idle connections after its own timeout, not after controller-runtime's", func(ctx SpecContext) {
 		s.SetIdleTimeout(100 * time.Millisecond)
 		start(ctx, s)
-		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-		Expect(err).NotTo(HaveOccurred())
-		defer conn.Close()
+		conn := dial(s, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 		Expect(conn.SetDeadline(time.Now().Add(30 * time.Second))).To(Succeed())
-		_, err = io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-		Expect(err).NotTo(HaveOccurred())
-		got, err := io.ReadAll(conn)
-		Expect(err).NotTo(HaveOccurred(), "ended by the server")
-		Expect(got).NotTo(BeEmpty())
+		Expect(io.ReadAll(conn)).NotTo(BeEmpty(), "ended by the server")
 	})
 
-	DescribeTable("never redirects, which would send the API server on with the object", func(ctx SpecContext, path string) {
+	It("never redirects, which would send the API server on with the object", func(ctx SpecContext) {
 		start(ctx, s)
-		Expect(get(caller(), s, path)).To(Equal(reply{Status: http.StatusOK, Body: path}), "the handler sees the path as it came")
-	},
-		Entry("two slashes", "//mutate//x"),
-		Entry("a parent directory, and not to health either", "/mutate/../healthz"),
-		Entry("a dot", "/mutate/./x"),
-		Entry("a slash at the end", "/mutate/x/"),
-		Entry("a slash after health", "/healthz/"),
-	)
-
-	It("serves many connections that open at once", func(ctx SpecContext) {
-		start(ctx, s)
-		var all sync.WaitGroup
-		for range 20 {
-			client := caller()
-			all.Go(func() {
-				defer GinkgoRecover()
-				Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
-			})
+		for _, path := range []string{"//mutate//x", "/mutate/../healthz", "/mutate/./x", "/mutate/x/", "/healthz/"} {
+			Expect(get(caller(), s, path)).To(Equal(reply{Status: http.StatusOK, Body: path}), "the handler sees the path as it came")
 		}
-		all.Wait()
 	})
 
-	Describe("health", func() {
-		It("is good when it is ready", func(ctx SpecContext) {
-			start(ctx, s)
-			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
-			Expect(get(caller(), s, "/readyz")).To(HaveField("Status", http.StatusOK))
-		})
-
-		It("is alive, but names the reason, when it is not ready", func(ctx SpecContext) {
-			s.Ready = func() error { return errNotYet }
-			start(ctx, s)
-			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
-			Expect(get(caller(), s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: not registered yet\n"}))
-		})
+	It("is alive, and names the reason when it is not ready", func(ctx SpecContext) {
+		var fault error
+		s.Ready = func() error { return fault }
+		start(ctx, s)
+		Expect(get(caller(), s, "/readyz")).To(HaveField("Status", http.StatusOK))
+		fault = errNotYet
+		Expect(get(caller(), s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: not registered yet\n"}))
+		Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
 	})
 
 	Describe("Drain", func() {
-		It("fails on /readyz while calls are still served", func(ctx SpecContext) {
+		It("fails on /readyz while calls are still served, and closes connections after their next answer", func(ctx SpecContext) {
 			start(ctx, s)
+			client := caller()
+			Expect(get(client, s, "/healthz")).To(HaveField("Closes", false))
+			Expect(get(client, s, "/readyz")).To(HaveField("Closes", false))
 			Expect(s.Draining()).To(BeFalse())
 			s.Drain()
 			Expect(s.Draining()).To(BeTrue())
-			Expect(get(caller(), s, "/readyz")).To(And(HaveField("Status", http.StatusServiceUnavailable), HaveField("Body", ContainSubstring("stopping"))))
-			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
-			Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+			Expect(get(client, s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: stopping\n", Closes: true}))
+			Expect(get(client, s, "/healthz")).To(Equal(reply{Status: http.StatusOK, Body: "ok\n", Closes: true}))
+			Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
 			Expect(s.Done()).NotTo(BeClosed())
-		})
-
-		It("closes connections after their next answer", func(ctx SpecContext) {
-			start(ctx, s)
-			client := caller()
-			for _, path := range []string{"/healthz", "/readyz"} {
-				Expect(get(client, s, path)).To(HaveField("Closes", false))
-			}
-			s.Drain()
-			for _, path := range []string{"/healthz", "/readyz"} {
-				Expect(get(client, s, path)).To(HaveField("Closes", true), path)
-			}
 		})
 	})
 
 	Describe("Shutdown", func() {
 		It("is nothing before Start", func(ctx SpecContext) {
+			Expect(s.Addr()).To(BeNil())
 			Expect(s.Shutdown(ctx)).To(Succeed())
 		})
 
-		It("stops accepting, and waits for the request in flight", func(ctx SpecContext) {
-			entered, release := make(chan struct{}), make(chan struct{})
+		It("stops accepting, and waits for the request in flight, not for connections that have had none", func(ctx SpecContext) {
+			entered, released := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(released) })
 			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				close(entered)
-				<-release
+				<-released
 				_, _ = io.WriteString(w, "finished")
 			})
 			start(ctx, s)
-			client := caller()
-			answered := make(chan reply, 1)
+			DeferCleanup(release)
+			client, answered := caller(), make(chan reply, 1)
 			go func() {
 				defer GinkgoRecover()
-				r, err := get(client, s, "/x")
-				Expect(err).NotTo(HaveOccurred())
-				answered <- r
+				answered <- Must(get(client, s, "/x"))
 			}()
 			Eventually(entered).Should(BeClosed())
-
-			hasty, cancel := context.WithCancelCause(ctx)
-			cancel(errNotYet)
-			Expect(s.Shutdown(hasty)).To(MatchError(errNotYet), "its context bounds the wait")
-
-			ended := make(chan error, 1)
-			go func() { ended <- s.Shutdown(ctx) }()
-			Eventually(func() error { _, err := handshake(s, nil); return err }).Should(MatchError(syscall.ECONNREFUSED))
-			Expect(ended).NotTo(Receive())
-			Expect(s.Done()).NotTo(BeClosed())
-
-			close(release)
-			Eventually(answered).Should(Receive(And(HaveField("Status", http.StatusOK), HaveField("Body", "finished"))))
-			Eventually(ended).Should(Receive(BeNil()))
-			Expect(s.Done()).To(BeClosed())
-			Expect(s.Err()).NotTo(HaveOccurred())
-			Expect(s.Shutdown(ctx)).To(Succeed(), "once more changes nothing")
-		}, SpecTimeout(time.Minute))
-
-		It("closes connections that have had no request before it stops accepting, so that no client sends one", func(ctx SpecContext) {
-			entered, released := make(chan struct{}), make(chan struct{})
-			release := sync.OnceFunc(func() { close(released) })
-			s.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				close(entered)
-				<-released
-			})
-			start(ctx, s)
-			DeferCleanup(release)
-			unused, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(func() { _ = unused.Close() })
-			answered := make(chan error, 1)
-			go func() {
-				_, err := get(caller(), s, "/x")
-				answered <- err
-			}()
-			Eventually(entered).Should(BeClosed())
+			unused := dial(s, "")
 
 			ended := make(chan error, 1)
 			go func() { ended <- s.Shutdown(ctx) }()
 			Eventually(func() error { _, err := handshake(s, nil); return err }).Should(MatchError(syscall.ECONNREFUSED))
 			// net/http closes such a connection seconds later, and until then drops each request that arrives on it.
 			Expect(unused.SetReadDeadline(time.Now().Add(time.Second))).To(Succeed())
-			_, err = unused.Read(make([]byte, 1))
+			_, err := unused.Read(make([]byte, 1))
 			Expect(err).NotTo(MatchError(os.ErrDeadlineExceeded))
-			Expect(ended).NotTo(Receive(), "the request in flight is not cut off")
+			Expect(ended).NotTo(Receive())
+			Expect(s.Done()).NotTo(BeClosed())
+			hasty, cancel := context.WithCancelCause(ctx)
+			cancel(errNotYet)
+			Expect(s.Shutdown(hasty)).To(MatchError(errNotYet), "its context bounds the wait")
 
 			release()
-			Eventually(answered).Should(Receive(BeNil()))
+			Eventually(answered).Should(Receive(And(HaveField("Status", http.StatusOK), HaveField("Body", "finished"))))
 			Eventually(ended).Should(Receive(BeNil()))
+			Expect(s.Done()).To(BeClosed())
+			Expect(s.Err()).NotTo(HaveOccurred())
+			Expect(s.Shutdown(ctx)).To(Succeed(), "once more changes nothing")
 		}, SpecTimeout(time.Minute))
 
 		It("leaves no goroutine behind", func(ctx SpecContext) {
@@ -399,16 +303,78 @@ var _ = Describe("Server", func() {
 			Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
 			Expect(s.Shutdown(ctx)).To(Succeed())
 			client.CloseIdleConnections()
-			Eventually(gleak.Goroutines).WithTimeout(10 * time.Second).ShouldNot(gleak.HaveLeaked(before))
+			Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 		})
+	})
+})
 
-		It("leaves no goroutine behind a failed Start", func(ctx SpecContext) {
-			taker := httptest.NewTLSServer(http.NotFoundHandler())
-			DeferCleanup(taker.Close)
-			s.WantPort = taker.Listener.Addr().(*net.TCPAddr).Port
-			before := gleak.Goroutines()
-			Expect(s.Start(ctx)).NotTo(Succeed())
-			Eventually(gleak.Goroutines).WithTimeout(10 * time.Second).ShouldNot(gleak.HaveLeaked(before))
+var _ = Describe("Serving on the webhook server of a program's own manager", func() {
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "we answer ", r.URL.Path) })
+
+	server := func() *webhook.DefaultServer {
+		GinkgoHelper()
+		certificate := selfSigned()
+		return webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort()), TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
+		}}}).(*webhook.DefaultServer)
+	}
+
+	It("waits until that answers, which is logged, and takes all below its prefix", func(ctx SpecContext) {
+		host, lines := server(), make(chan string, 100)
+		host.Register("/theirs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "theirs") }))
+		hosted := serving.NewHosted(host, echo, "/eirinix/ours", funcr.New(func(_, line string) { lines <- line }, funcr.Options{}))
+		started := make(chan error, 1)
+		go func() { started <- hosted.Start(ctx) }()
+		Eventually(lines).Should(Receive(ContainSubstring("waiting for the KubeManager's webhook server")))
+		Expect(started).NotTo(Receive())
+
+		running, stop := context.WithCancel(ctx)
+		var over sync.WaitGroup
+		over.Go(func() {
+			defer GinkgoRecover()
+			Expect(host.Start(running)).To(Succeed())
 		})
+		DeferCleanup(over.Wait)
+		DeferCleanup(stop)
+		Eventually(started).Should(Receive(BeNil()))
+		Expect(hosted.Addr().String()).To(Equal(fmt.Sprint("127.0.0.1:", host.Options.Port)))
+		Expect(hosted.Addr().Network()).To(Equal("tcp"))
+		Expect(lines).To(Receive(And(ContainSubstring("serving on the KubeManager's webhook server"), ContainSubstring(hosted.Addr().String()))))
+
+		client := caller()
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/ours/of/another/version")).To(HaveField("Body", "we answer /of/another/version"), "without the prefix")
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/others/step")).To(HaveField("Body", Not(ContainSubstring("we answer"))))
+		Expect(getFrom(client, hosted.Addr(), "/theirs")).To(HaveField("Body", "theirs"))
+
+		Expect(hosted.Draining()).To(BeFalse())
+		Expect(hosted.Shutdown(ctx)).To(Succeed())
+		Expect(hosted.Draining()).To(BeTrue())
+		Expect(getFrom(client, hosted.Addr(), "/eirinix/ours/step")).To(HaveField("Body", "we answer /step"), "the manager ends its server, not we")
+		Expect(hosted.Err()).NotTo(HaveOccurred())
+		Expect(hosted.Done()).NotTo(BeClosed())
+	})
+
+	It("does not wait longer than its context", func(ctx SpecContext) {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		Expect(serving.NewHosted(server(), echo, "/eirinix/ours", GinkgoLogr).Start(over)).To(MatchError(context.Canceled))
+	})
+
+	It("refuses a path that is taken, with the remedy", func(ctx SpecContext) {
+		host := server()
+		host.Register("/eirinix/ours/", echo)
+		Expect(serving.NewHosted(host, echo, "/eirinix/ours", GinkgoLogr).Start(ctx)).To(MatchError(
+			And(ContainSubstring("/eirinix/ours"), ContainSubstring("an OperatorFingerprint of its own"))))
+	})
+
+	It("lists the paths that were registered on one server, and none of another's", func() {
+		mux := http.NewServeMux()
+		one, other := webhook.NewServer(webhook.Options{Port: -1, WebhookMux: mux}), webhook.NewServer(webhook.Options{Port: -1})
+		other.Register("/hosted-theirs", echo)
+		other.Register("/hosted-below/theirs", echo)
+		one.Register("/hosted-b", echo)
+		one.Register("/hosted-a", echo)
+		one.Register("/hosted-below/", echo)
+		Expect(serving.Registered(mux)).To(HaveExactElements("/hosted-a", "/hosted-b", "/hosted-below/"))
 	})
 })
