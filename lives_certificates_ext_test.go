@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file holds the rows of the options about the certificates of the program and of its callers.
+
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
-	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
@@ -43,7 +44,6 @@ var (
 	})
 )
 
-// certificateRows are those of the options about the certificates of the program and of its callers.
 var certificateRows = map[string]row{
 	"SetupCertificate": {
 		set:    func(_ *scene, o *eirinix.ManagerOptions) { o.SetupCertificate = new(false) },
@@ -79,23 +79,14 @@ var certificateRows = map[string]row{
 			Expect(s.certificates(ctx)).NotTo(Equal(before))
 			refuses(ctx, s)
 		}),
-		Unregister: removesAll, Diagnose: reason("it makes nothing"), Audit: callsNothing,
-		Manifests: effect(func(_ SpecContext, s *scene) {
-			for _, r := range rulesOn(s, "secrets") {
-				Expect(r.Verbs).NotTo(ContainElement("create"))
-			}
-		}),
-		Offline: needsNothing,
 	},
 	"CALifetime": {
 		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.CALifetime = 30 * 24 * time.Hour },
 		Start: month, RegisterExtensions: month, RotateCA: month,
-		Unregister: removesAll, Diagnose: reason("it makes no certificate"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
 	},
 	"KeyAlgorithm": {
 		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" },
 		Start: p384, RegisterExtensions: p384, RotateCA: p384,
-		Unregister: removesAll, Diagnose: reason("it makes no key"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
 	},
 	"Certificates": {
 		prepare: func(_ SpecContext, s *scene) {
@@ -111,24 +102,17 @@ var certificateRows = map[string]row{
 			Expect(servedBy(s.manager)()).To(Equal(s.value.(issuer).Certificate.SubjectKeyId))
 			Expect(s.certificates(ctx)).To(BeEmpty())
 		}),
-		RegisterExtensions: ofIssuer,
-		Unregister:         removesAll,
-		RotateCA:           refusal("the certificates come from"),
-		Diagnose:           reason("the API server verifies the certificate, because it is another process that serves"),
-		Audit:              callsNothing,
-		Manifests:          effect(func(_ SpecContext, s *scene) { Expect(rulesOn(s, "secrets")).To(BeEmpty()) }),
-		Offline:            needsNothing,
+		RegisterExtensions: ofIssuer, RotateCA: refusal("the certificates come from"),
 	},
-	"TLS": everywhere(servesNothing).with(func(r *row) {
-		r.set = func(_ *scene, o *eirinix.ManagerOptions) {
+	"TLS": {
+		set: func(_ *scene, o *eirinix.ManagerOptions) {
 			o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
-		}
-		r.Start = effect(func(ctx SpecContext, s *scene) {
+		},
+		Start: effect(func(ctx SpecContext, s *scene) {
 			refuses(ctx, s)
 			refusesTLS12(s.manager)
-		})
-		r.Diagnose = reason("the API server speaks TLS 1.3")
-	}),
+		}),
+	},
 	"ClientCA.PEM": asked("", func(s *scene, o *eirinix.ManagerOptions) {
 		o.ClientCA.PEM = s.value.(*ca.Authority).CertificatePEM
 	}),
@@ -137,10 +121,6 @@ var certificateRows = map[string]row{
 	}),
 	"ClientCA.ConfigMap": asked("", func(s *scene, o *eirinix.ManagerOptions) {
 		o.ClientCA.ConfigMap = s.namespace + "/callers"
-	}).with(func(r *row) {
-		r.Manifests = effect(func(_ SpecContext, s *scene) {
-			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("ResourceNames", ConsistOf("callers"))))
-		})
 	}),
 	"ClientCA.Names": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
 		o.ClientCA = eirinix.ClientCA{PEM: s.value.(*ca.Authority).CertificatePEM, Names: []string{"kube-apiserver"}}
@@ -185,9 +165,5 @@ func asked(another string, set func(*scene, *eirinix.ManagerOptions)) row {
 				Expect(refused).To(Equal(http.StatusForbidden))
 			}
 		}),
-		RegisterExtensions: inNoEntry, Unregister: removesAll, RotateCA: onlyCAs, Audit: callsNothing,
-		Diagnose:  reports(diagnosis.CallerRefused),
-		Manifests: inNoObject,
-		Offline:   reason("its Handler has no connection, whose certificate it could look at"),
 	}
 }

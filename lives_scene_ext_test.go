@@ -1,10 +1,11 @@
 package eirinix_test
 
+// This file holds the scene in which the lives of an option are played.
+
 import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,15 +28,12 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/audit"
-	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-	"code.cloudfoundry.org/eirinix/manifests"
-	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// scene is where the lives of one field are played: two namespaces, and a program with two steps.
+// scene is where the lives of one option are played: two namespaces, and a program with two steps.
 type scene struct {
 	row
 	life life // that is played
@@ -54,12 +52,6 @@ type scene struct {
 
 	manager *eirinix.ExtensionManager // that runs; nil if there is none
 	ended   chan error                // receives the result of Run
-
-	// The results of the last life.
-	report   eirinix.Report
-	findings []audit.Finding
-	objects  []client.Object
-	played   *offline.Program
 }
 
 // begin makes the namespaces, and an object that each of the steps has something to say of.
@@ -87,15 +79,6 @@ func (s *scene) options() eirinix.ManagerOptions {
 	}
 }
 
-// deployment returns what manifests.Of is given.
-func (s *scene) deployment() manifests.Options {
-	o := manifests.Options{Image: "program:1", Args: []string{}}
-	if s.deploy != nil {
-		s.deploy(&o)
-	}
-	return o
-}
-
 // fingerprint and certificateName are those of the program with the field.
 func (s *scene) fingerprint() string { return s.changed().OperatorFingerprint }
 
@@ -119,34 +102,28 @@ func (s *scene) changed(changes ...func(*eirinix.ManagerOptions)) eirinix.Manage
 // plain returns a Manager without the field.
 func (s *scene) plain() *eirinix.ExtensionManager {
 	GinkgoHelper()
-	return s.newManager(s.options(), nil)
+	return s.newManager(s.options())
 }
 
 // other returns a Manager with the field, and with further changes.
 func (s *scene) other(changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	m := s.newManager(s.changed(changes...), s.settings)
+	m := s.newManager(s.changed(changes...))
 	if s.add != nil {
 		s.add(s, m)
 	}
 	return m
 }
 
-func (s *scene) newManager(o eirinix.ManagerOptions, set func(*scene, string, *eirinix.Settings)) *eirinix.ExtensionManager {
+func (s *scene) newManager(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	settings := func(step string) (of eirinix.Settings) {
-		if set != nil {
-			set(s, step, &of)
-		}
-		return of
-	}
 	m := eirinix.NewManager(o)
 	eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: time.Second}) // a rotation waits for a tenth of that
-	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "team", Settings: settings("team"), Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "team", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a")
 		return nil
 	}})).To(Succeed())
-	Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "owner", Settings: settings("owner"), Create: func(_ context.Context, c *eirinix.Call, cm *corev1.ConfigMap) error {
+	Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "owner", Create: func(_ context.Context, c *eirinix.Call, cm *corev1.ConfigMap) error {
 		if cm.Labels["owner"] == "" {
 			return eirinix.Deny("set the label owner")
 		}
@@ -163,10 +140,6 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 	}
 	m := s.other(changes...)
 	switch l {
-	case deploys:
-		s.objects, err = manifests.Of(m, s.deployment())
-	case clusterless:
-		s.played, err = offline.Of(m, offline.Options{})
 	case registerExtensions:
 		if err = m.RegisterExtensions(); err == nil {
 			Expect(s.hooks(ctx)).NotTo(BeEmpty())
@@ -178,20 +151,8 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 		if err = m.Unregister(ctx); err == nil {
 			Expect(s.hooks(ctx)).To(BeEmpty())
 		}
-	case diagnoses:
-		s.started(ctx)
-		s.report = m.Diagnose(ctx)
-		for _, f := range s.report.Findings {
-			if f.Severity != diagnosis.Note {
-				err = errors.Join(err, f)
-			}
-		}
 	case auditing:
-		s.findings = nil
-		_, err = audit.Run(ctx, m, audit.Options{PagesPerSecond: 1000, Finding: func(f audit.Finding) error {
-			s.findings = append(s.findings, f)
-			return nil
-		}})
+		_, err = audit.Run(ctx, m, audit.Options{PagesPerSecond: 1000})
 	case rotateCA:
 		if err = s.registered(ctx); err != nil {
 			return err
@@ -231,14 +192,6 @@ func (s *scene) launch(ctx context.Context, m *eirinix.ExtensionManager) {
 		defer GinkgoRecover()
 		s.ended <- m.Run(context.WithoutCancel(ctx))
 	}()
-}
-
-// started starts the program, unless it runs.
-func (s *scene) started(ctx SpecContext) {
-	GinkgoHelper()
-	if s.manager == nil {
-		Expect(s.start(ctx)).To(Succeed())
-	}
 }
 
 // registered registers the program, unless it is registered.
@@ -285,35 +238,26 @@ func (s *scene) end(ctx context.Context) {
 	Expect(os.RemoveAll(s.temporary)).To(Succeed())
 }
 
-// hooks returns the registered entries of the steps, the mutating ones first. In the life Offline, they are those of its
-// result. A validating one has no Reinvoke.
+// hooks returns the registered entries of the steps, the mutating ones first.
 func (s *scene) hooks(ctx context.Context) (all []admissionregistrationv1.MutatingWebhook) {
 	GinkgoHelper()
-	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if s.life == clusterless {
-		mutating, validating = cmp.Or(s.played.Mutating, mutating), cmp.Or(s.played.Validating, validating)
-	} else {
-		var err error
-		fingerprint := s.fingerprint()
-		mutating, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, fingerprint+"-mutating-hook", metav1.GetOptions{})
-		Expect(client.IgnoreNotFound(err)).To(Succeed())
-		validating, err = clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, fingerprint+"-validating-hook", metav1.GetOptions{})
-		Expect(client.IgnoreNotFound(err)).To(Succeed())
-	}
+	registered, fingerprint := clients().AdmissionregistrationV1(), s.fingerprint()
+	mutating, err := registered.MutatingWebhookConfigurations().Get(ctx, fingerprint+"-mutating-hook", metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	validating, err := registered.ValidatingWebhookConfigurations().Get(ctx, fingerprint+"-validating-hook", metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
 	for _, hook := range mutating.Webhooks {
 		if !strings.HasPrefix(hook.Name, diagnose.CanaryName) {
 			all = append(all, hook)
 		}
 	}
 	for _, hook := range validating.Webhooks {
-		if strings.HasPrefix(hook.Name, diagnose.CanaryName) {
-			continue
+		if !strings.HasPrefix(hook.Name, diagnose.CanaryName) {
+			all = append(all, admissionregistrationv1.MutatingWebhook{
+				Name: hook.Name, ClientConfig: hook.ClientConfig, Rules: hook.Rules, FailurePolicy: hook.FailurePolicy,
+				NamespaceSelector: hook.NamespaceSelector, ObjectSelector: hook.ObjectSelector,
+			})
 		}
-		all = append(all, admissionregistrationv1.MutatingWebhook{
-			Name: hook.Name, ClientConfig: hook.ClientConfig, Rules: hook.Rules, FailurePolicy: hook.FailurePolicy, MatchPolicy: hook.MatchPolicy,
-			NamespaceSelector: hook.NamespaceSelector, ObjectSelector: hook.ObjectSelector, SideEffects: hook.SideEffects,
-			TimeoutSeconds: hook.TimeoutSeconds, MatchConditions: hook.MatchConditions,
-		})
 	}
 	return all
 }
@@ -333,20 +277,6 @@ func differs(change func(*scene, *eirinix.ManagerOptions), text string) effect {
 		err := s.run(ctx, s.life, func(o *eirinix.ManagerOptions) { change(s, o) })
 		Expect(err).To(MatchError(ContainSubstring(text)))
 	}
-}
-
-// finds returns the effect that a diagnosis with another value of the field has a finding.
-func finds(change func(*scene, *eirinix.ManagerOptions), code diagnosis.Code) effect {
-	return func(ctx SpecContext, s *scene) {
-		GinkgoHelper()
-		_ = s.run(ctx, diagnoses, func(o *eirinix.ManagerOptions) { change(s, o) })
-		Expect(s.report.Findings).To(ContainElement(HaveField("Code", code)), "%s", s.report)
-	}
-}
-
-// reports plays a diagnosis that has a finding with the field.
-func reports(code diagnosis.Code) plays {
-	return plays(finds(func(*scene, *eirinix.ManagerOptions) {}, code))
 }
 
 // secret returns the certificate Secret of the program.
