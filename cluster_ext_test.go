@@ -2,7 +2,12 @@ package eirinix_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -11,12 +16,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
+
+// This file holds what the specs with an API server share: the control plane, and a program with one extension.
+
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
+const patience = 30 * time.Second
 
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane
@@ -52,6 +63,33 @@ func urlOptions(namespace string) eirinix.ManagerOptions {
 		RestConfig:          controlPlane().Config(),
 		Logger:              logger,
 	}
+}
+
+// urlOptionsAt are options for URL mode with a port that API servers call; nothing listens there.
+func urlOptionsAt(namespace string, port int32) eirinix.ManagerOptions {
+	o := urlOptions(namespace)
+	o.Port = port
+	return o
+}
+
+// between is a connection whose requests pass f on their way to the API server.
+func between(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
+	config := controlPlane().Config()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) { return f(r, next) })
+	})
+	return config
+}
+
+// answered is an answer that the API server gives to a request that it does not carry out.
+func answered(r *http.Request, err *apierrors.StatusError) (*http.Response, error) {
+	status := err.Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	text, failed := json.Marshal(status)
+	return &http.Response{
+		StatusCode: int(err.Status().Code), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(string(text))), Request: r,
+	}, failed
 }
 
 // runManager runs m until the spec ends and waits until it is ready.

@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies what a program does for pods while it runs, and how it starts and stops beside an API server.
+
 import (
 	"context"
 	"crypto/tls"
@@ -10,15 +12,18 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -26,15 +31,82 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
+var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	It("comes out changed, in URL mode on a free port, and in no other namespace", func(ctx SpecContext) {
+		m := addEnvManager(urlOptions(namespace))
+		runManager(ctx, m)
+
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).
+			To(HavePrefix("https://" + m.Addr().String() + "/mutate/pods-"))
+		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("comes out changed, whatever the host is",
+		func(ctx SpecContext, host, listen string) {
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				Skip(fmt.Sprintf("this machine cannot listen on %s: %v", listen, err))
+			}
+			Expect(l.Close()).To(Succeed())
+			o := urlOptions(namespace)
+			o.Host, o.ListenAddress = host, listen
+			m := addEnvManager(o)
+			runManager(ctx, m)
+			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		},
+		Entry("an IPv6 address in brackets", "[::1]", "[::1]:0", SpecTimeout(2*patience)),
+		Entry("a name", "localhost", ":0", SpecTimeout(2*patience)),
+	)
+
+	It("is seen in every namespace but the cluster's own without Namespace", func(ctx SpecContext) {
+		o := urlOptions("")
+		o.OperatorFingerprint = namespace
+		m := addEnvManager(o)
+		runManager(ctx, m)
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		system := NewPod(namespace, nil)
+		created, err := createPod(ctx, metav1.NamespaceSystem, system)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) error {
+			return clients().CoreV1().Pods(metav1.NamespaceSystem).Delete(ctx, namespace, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		})
+		Expect(created).NotTo(beMutated())
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("has the outcome that an extension decides on",
+		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, answer func() admission.Response, outcome OmegaMatcher) {
+			o := urlOptions(namespace)
+			o.FailurePolicy = &policy
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(handleFunc{name: "judge", handle: func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+				return answer()
+			}})).To(Succeed())
+			runManager(ctx, m)
+			_, err := createPod(ctx, namespace, NewPod("pod", nil))
+			Expect(err).To(outcome)
+		},
+		Entry("denied: it is refused, also under Ignore", admissionregistrationv1.Ignore,
+			func() admission.Response { return admission.Denied("too big") },
+			And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("too big"))), SpecTimeout(2*patience)),
+		Entry("errored under Fail: it is refused, and the extension is named", admissionregistrationv1.Fail,
+			func() admission.Response { return admission.Errored(500, errors.New("no database")) },
+			And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring(`step \"judge\" failed: no database`))), SpecTimeout(2*patience)),
+		Entry("panic under Ignore: it is let in", admissionregistrationv1.Ignore,
+			func() admission.Response { panic("oops") }, BeNil(), SpecTimeout(2*patience)),
+	)
+})
+
 var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	newManager := func(o eirinix.ManagerOptions, extensions ...any) *eirinix.ExtensionManager {
+	newManager := func(o eirinix.ManagerOptions, extension any) *eirinix.ExtensionManager {
 		m := eirinix.NewManager(o)
-		for _, e := range extensions {
-			Expect(m.AddExtension(e)).To(Succeed())
-		}
+		Expect(m.AddExtension(extension)).To(Succeed())
 		return m
 	}
 
@@ -57,31 +129,9 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		}()
 		Eventually(arrived).WithContext(ctx).Should(BeClosed())
 		m.Stop()
-		Eventually(func() error { // the port is closed to newcomers
-			conn, err := net.Dial("tcp", m.Addr().String())
-			if err == nil {
-				err = conn.Close()
-				return err
-			}
-			return err
-		}).WithContext(ctx).Should(HaveOccurred())
+		Eventually(health).WithArguments(m, "/healthz").WithContext(ctx).Should(BeZero(), "the port is closed to newcomers")
 		close(release)
 		Eventually(created).WithContext(ctx).Should(Receive(beMutated()))
-	}, SpecTimeout(2*patience))
-
-	It("goes on serving for DrainDelay, while it reports that it is not ready", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.DrainDelay = patience
-		m := newManager(o, addEnv{})
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
-		Expect(health(m, "/readyz")).To(Equal(http.StatusOK))
-		m.Stop()
-		Eventually(health).WithArguments(m, "/readyz").Should(Equal(http.StatusServiceUnavailable))
-		Expect(health(m, "/healthz")).To(Equal(http.StatusOK))
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Consistently(done, "200ms").ShouldNot(Receive())
 	}, SpecTimeout(2*patience))
 
 	It("leaves no goroutine behind", func(ctx SpecContext) {
@@ -124,83 +174,58 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 	}, SpecTimeout(3*patience))
 
-	It("can be stopped while it waits for the API server", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		logger, logs := Observed()
-		o.Logger, o.RestConfig = logger, &rest.Config{Host: "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(FreePort()))}
-		m := newManager(o, addEnv{})
-		stopped, cancel := context.WithCancelCause(ctx)
-		done := make(chan error, 1)
-		go func() { done <- m.Run(stopped) }()
-		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
-			WithTimeout(patience).Should(BeNumerically(">", 0))
-		cancel(errors.New("terminated"))
-		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-	}, SpecTimeout(2*patience))
-
-	It("names the port that is taken, and the remedy", func(ctx SpecContext) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		Expect(err).NotTo(HaveOccurred())
-		defer l.Close()
-		o := urlOptions(namespace)
-		o.ListenAddress = l.Addr().String()
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(MatchError(And(
-			HavePrefix("eirinix: cannot listen on "+l.Addr().String()), ContainSubstring("ListenAddress"))))
-	}, SpecTimeout(patience))
-
-	It("names the kubeconfig that is missing", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.RestConfig, o.KubeConfig = nil, filepath.Join(GinkgoT().TempDir(), "nothing")
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(And(MatchError(ContainSubstring(o.KubeConfig)), MatchError(os.ErrNotExist)))
-	}, SpecTimeout(patience))
-
-	It("names the right that is missing", func(ctx SpecContext) {
-		powerless, err := controlPlane().User("powerless-" + namespace)
-		Expect(err).NotTo(HaveOccurred())
-		o := urlOptions(namespace)
-		o.RestConfig = powerless
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(MatchError(And(
-			ContainSubstring("certificate Secret "+namespace+"/"), ContainSubstring("get, create, update on secrets"))))
-	}, SpecTimeout(patience))
-
-	It("can be stopped twice, before Start, and from a handler", func(ctx SpecContext) {
-		m := newManager(urlOptions(namespace), addEnv{})
-		m.Stop()
-		m.Stop()
-		Expect(m.Run(ctx)).To(Succeed())
-		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("make a new one")))
-
-		var calls atomic.Int32
-		m = newManager(urlOptions(namespace), handleFunc{name: "last", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
-			calls.Add(1)
+	It("can be stopped from a handler, which finishes its call", func(ctx SpecContext) {
+		m := newManager(urlOptions(namespace), handleFunc{name: "last", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 			m.Stop()
 			return addEnv{}.Handle(ctx, m, pod, req)
 		}})
 		done := startManager(ctx, m)
-		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-		Expect(calls.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
 
-	It("ends with the context of its options, and with that of Run", func(ctx SpecContext) {
-		ofOptions, cancel := context.WithCancel(ctx)
-		o := urlOptions(namespace)
-		o.Context = &ofOptions
-		m := newManager(o, addEnv{})
-		done := startManager(ctx, m)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		cancel()
+	It("ends neither a stop nor a registration late when the API server accepts and never answers", func(ctx SpecContext) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		var accepted atomic.Int32
+		go func() {
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+				accepted.Add(1)
+				defer conn.Close()
+			}
+		}()
+		DeferCleanup(l.Close)
+		o := urlOptionsAt(namespace, 8443)
+		o.RestConfig = &rest.Config{Host: "http://" + l.Addr().String()}
+		registered, done := make(chan error, 1), make(chan error, 1)
+		go func() { registered <- addEnvManager(o).RegisterExtensions() }()
+		stopped, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() { done <- addEnvManager(o).Run(stopped) }()
+		Eventually(accepted.Load).WithTimeout(patience).Should(BeNumerically(">=", 2))
+		stop()
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-
-		ofRun, cancelRun := context.WithCancel(ctx)
-		m = newManager(urlOptions(namespace), addEnv{})
-		result := make(chan error, 1)
-		go func() { result <- m.Run(ofRun) }()
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		cancelRun()
-		Eventually(result).WithTimeout(patience).Should(Receive(BeNil()))
+		Eventually(registered).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("within"))))
 	}, SpecTimeout(3*patience))
+
+	It("makes up for the changes that it missed during an outage of the API server", func(ctx SpecContext) {
+		api := &outage{bodies: map[io.Closer]bool{}}
+		o := urlOptions(namespace)
+		o.RestConfig = between(api.pass)
+		m := addEnvManager(o)
+		runManager(ctx, m)
+		api.begin()
+		c := configuration(ctx, m)
+		c.Webhooks[0].ClientConfig.CABundle = nil
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(api.refused.Load).WithTimeout(patience).Should(BeNumerically(">", 0))
+		api.end()
+		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(5*patience))
+
 })
 
 // health asks the webhook's own port, as the kubelet would.
@@ -218,4 +243,46 @@ func healthOf(address, path string) int {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode
+}
+
+// outage is a connection that can be cut.
+type outage struct {
+	mu      sync.Mutex
+	down    bool
+	refused atomic.Int32
+	bodies  map[io.Closer]bool
+}
+
+func (o *outage) pass(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	o.mu.Lock()
+	down := o.down
+	o.mu.Unlock()
+	if down {
+		o.refused.Add(1)
+		return nil, syscall.ECONNREFUSED
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bodies[resp.Body] = true
+	return resp, nil
+}
+
+// begin cuts open watches too.
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.down = true
+	for body := range o.bodies {
+		_ = body.Close()
+	}
+}
+
+func (o *outage) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.down = false
 }
