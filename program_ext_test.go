@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,8 +15,6 @@ import (
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -83,25 +80,5 @@ var _ = Describe("A program that calls Start", Label("api-server"), func() {
 		program.Signal(syscall.SIGINT)
 		Eventually(program).WithTimeout(patience).Should(gexec.Exit(1))
 		Expect(string(program.Out.Contents())).To(And(ContainSubstring("second signal"), Not(ContainSubstring("drained"))))
-	}, SpecTimeout(2*patience))
-})
-
-var _ = Describe("The connection", Label("api-server"), func() {
-	It("keeps the certificate Secret in the namespace of the kubeconfig's context, where no option names one", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		config, err := clientcmd.LoadFromFile(controlPlane().Kubeconfig())
-		Expect(err).NotTo(HaveOccurred())
-		for _, c := range config.Contexts {
-			c.Namespace = namespace
-		}
-		file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-		Expect(clientcmd.WriteToFile(*config, file)).To(Succeed())
-		Expect(config.Contexts).To(ContainElement(BeAssignableToTypeOf(&clientcmdapi.Context{})))
-
-		o := urlOptions("")
-		o.OperatorFingerprint, o.RestConfig, o.KubeConfig = namespace, nil, file
-		m := addEnvManager(o)
-		runManager(ctx, m)
-		Expect(clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})).NotTo(BeNil())
 	}, SpecTimeout(2*patience))
 })
