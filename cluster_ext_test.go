@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
@@ -118,9 +119,9 @@ func startManager(ctx context.Context, m *eirinix.ExtensionManager) <-chan error
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		fingerprint, hooks := m.GetManagerOptions().OperatorFingerprint, clients().AdmissionregistrationV1()
 		err := hooks.MutatingWebhookConfigurations().Delete(ctx, fingerprint+"-mutating-hook", metav1.DeleteOptions{})
-		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		err = hooks.ValidatingWebhookConfigurations().Delete(ctx, fingerprint+"-validating-hook", metav1.DeleteOptions{})
-		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
 	})
 	return result
 }

@@ -1,18 +1,16 @@
 package eirinix_test
 
+// This file specifies what steps do with the objects that controllers of Kubernetes make.
+
 import (
 	"context"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -56,7 +54,6 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 	var (
 		plane   *eirinixtest.ControlPlane
 		clients kubernetes.Interface
-		objects client.Client
 	)
 	BeforeAll(func(ctx SpecContext) {
 		var err error
@@ -64,7 +61,6 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(plane.Stop)
 		clients = Clients(plane.Config())
-		objects = Must(client.New(plane.Config(), client.Options{Scheme: runtime.NewScheme()}))
 	})
 
 	// runs has a program mark objects in a namespace of its own, and returns its log, too.
@@ -111,7 +107,7 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 		Expect(log()).To(Equal("what a controller of Kubernetes or a kubelet keeps as it is"))
 		deployments := clients.AppsV1().Deployments(namespace)
 		deploys(ctx, namespace)
-		const changes = 6
+		const changes = 3
 		for n := range changes {
 			generation := Must(deployments.Get(ctx, "web", metav1.GetOptions{})).Generation
 			Eventually(func() int64 { return Must(deployments.Get(ctx, "web", metav1.GetOptions{})).Status.ObservedGeneration }).
@@ -162,58 +158,6 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 		Expect(Must(sets.Update(ctx, set, metav1.UpdateOptions{DryRun: dryRun})).Spec.Template.Labels).To(HaveKey(seenLabel))
 	}, SpecTimeout(5*patience))
 
-	It("is seen if it is a Job that the controller of CronJobs makes", func(ctx SpecContext) {
-		namespace, _ := runs(ctx, marks("jobs", eirinix.Settings{}, func(j *batchv1.Job) map[string]string { return j.Spec.Template.Labels }))
-		once := *template.DeepCopy()
-		once.Spec.RestartPolicy = corev1.RestartPolicyNever
-		crons := clients.BatchV1().CronJobs(namespace)
-		cron := Must(crons.Create(ctx, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "now"}, Spec: batchv1.CronJobSpec{
-			Schedule: "* * * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}},
-		}}, metav1.CreateOptions{}))
-		Eventually(func() ([]batchv1.Job, error) {
-			// The controller makes up for a time that it has missed at once, and does not wait for the next minute.
-			if _, err := crons.Patch(ctx, cron.Name, "application/merge-patch+json",
-				[]byte(`{"status":{"lastScheduleTime":"`+time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339)+`"}}`), metav1.PatchOptions{}, "status"); err != nil {
-				return nil, err
-			}
-			jobs, err := clients.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{})
-			return jobs.Items, err
-		}).WithContext(ctx).WithTimeout(3 * patience).WithPolling(time.Second).ShouldNot(BeEmpty())
-		for _, job := range Must(clients.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{})).Items {
-			Expect(job.OwnerReferences).To(HaveExactElements(HaveField("Kind", "CronJob")))
-			Expect(job.Spec.Template.Labels).To(HaveKey(seenLabel))
-		}
-	}, SpecTimeout(5*patience))
-
-	It("is seen if it is a custom resource of a custom resource, unless its step skips all that a controller owns", func(ctx SpecContext) {
-		const group = "owned.example.org"
-		Expect(objects.Create(ctx, definition(group))).To(Succeed())
-		Eventually(func() error {
-			_, err := clients.Discovery().ServerResourcesForGroupVersion(group + "/v1")
-			return err
-		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-		settings := shopStep(group).Settings
-		skipping := settings
-		skipping.Owned = eirinix.OwnedSkip
-		opens := func(id string, s eirinix.Settings) any {
-			return eirinix.Mutation[*unstructured.Unstructured]{ID: id, Settings: s, Apply: func(_ context.Context, _ *eirinix.Call, shop *unstructured.Unstructured) error {
-				return unstructured.SetNestedField(shop.Object, true, id)
-			}}
-		}
-		namespace, log := runs(ctx, opens("sees", settings), opens("skips", skipping))
-		Expect(log()).To(ContainSubstring("whatever has a controller among its ownerReferences"))
-		parent, child := newShop(group, namespace, "parent"), newShop(group, namespace, "child")
-		Eventually(func(g Gomega) {
-			parent = newShop(group, namespace, "parent")
-			g.Expect(objects.Create(ctx, parent, client.DryRunAll)).To(Succeed())
-			g.Expect(parent.Object).To(And(HaveKeyWithValue("sees", true), HaveKeyWithValue("skips", true)))
-		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-		parent = newShop(group, namespace, "parent")
-		Expect(objects.Create(ctx, parent)).To(Succeed())
-		child.SetOwnerReferences(owner(parent, group+"/v1", "Shop"))
-		Expect(objects.Create(ctx, child)).To(Succeed())
-		Expect(child.Object).To(And(HaveKeyWithValue("sees", true), Not(HaveKey("skips"))))
-	}, SpecTimeout(5*patience))
 })
 
 var _ = DescribeTable("Settings.Owned is refused:", func(step any, message string) {
