@@ -1,5 +1,7 @@
 package eirinix
 
+// This file specifies how a Manager finds the API server, and the namespace of its Secret.
+
 import (
 	"net/http"
 	"net/http/httptest"
@@ -20,37 +22,15 @@ var _ = Describe("GetKubeConnection", func() {
 
 	BeforeEach(func() { folder = GinkgoT().TempDir() })
 
-	connect := func(change func(*ManagerOptions)) (*rest.Config, error) {
+	It("comes once, from RestConfig, of which it is a copy", func() {
 		o := validOptions()
-		change(&o)
-		return NewManager(o).GetKubeConnection()
-	}
-
-	Describe("comes", func() {
-		It("from the file of the option", func() {
-			path := WriteKubeconfig(folder, "given", "https://given.example.org", "")
-			GinkgoT().Setenv("KUBECONFIG", WriteKubeconfig(folder, "env", "https://env.example.org", ""))
-			Expect(connect(func(o *ManagerOptions) { o.KubeConfig = path })).To(HaveField("Host", "https://given.example.org"))
-		})
-
-		It("from RestConfig, of which it is a copy", func() {
-			given := &rest.Config{Host: "https://rest.example.org"}
-			got, err := connect(func(o *ManagerOptions) { o.RestConfig = given })
-			Expect(err).NotTo(HaveOccurred())
-			Expect(got.Host).To(Equal(given.Host))
-			Expect(got).NotTo(BeIdenticalTo(given))
-			Expect(given).To(Equal(&rest.Config{Host: "https://rest.example.org"}))
-			Expect(got.UserAgent).To(HaveSuffix(" eirinix/eirini-x"))
-		})
-
-		It("once", func() {
-			o := validOptions()
-			o.RestConfig = &rest.Config{Host: "https://rest.example.org"}
-			m := NewManager(o)
-			first, err := m.GetKubeConnection()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(m.GetKubeConnection()).To(BeIdenticalTo(first))
-		})
+		o.RestConfig = &rest.Config{Host: "https://rest.example.org"}
+		m := NewManager(o)
+		got, err := m.GetKubeConnection()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(got).To(And(HaveField("Host", o.RestConfig.Host), HaveField("UserAgent", HaveSuffix(" eirinix/eirini-x"))))
+		Expect(o.RestConfig).To(Equal(&rest.Config{Host: "https://rest.example.org"}))
+		Expect(m.GetKubeConnection()).To(BeIdenticalTo(got))
 	})
 
 	It("reports the fault of the file to each caller", func() {
