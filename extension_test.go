@@ -146,8 +146,10 @@ var _ = Describe("AddExtension", func() {
 
 	It("hands out copies of its lists", func() {
 		Expect(m.AddExtension(valueExtension{"first"})).To(Succeed())
-		m.ListExtensions()[0] = nil
+		m.AddReconciler(&reconciler{})
+		m.ListExtensions()[0], m.ListReconcilers()[0] = nil, nil
 		Expect(m.ListExtensions()).To(Equal([]Extension{valueExtension{"first"}}))
+		Expect(m.ListReconcilers()).To(Equal([]Reconciler{&reconciler{}}))
 	})
 
 })

@@ -138,6 +138,8 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a ConfigMap without namespace", change(func(o *ManagerOptions) { o.ClientCA.ConfigMap = "callers" }), "ClientCA.ConfigMap", "namespace/name"),
 		Entry("names without a CA", change(func(o *ManagerOptions) { o.ClientCA.Names = []string{"kube-apiserver"} }), "ClientCA.Names", "set one of PEM"),
 		Entry("a Secret without a name", change(func(o *ManagerOptions) { o.Certificates = FromSecret("", "") }), "Certificates: ", "a Namespace and a Name"),
+		Entry("files without a folder", change(func(o *ManagerOptions) { o.Certificates = FromFiles("", "", "", "") }), "Certificates: ", "the folder that holds them"),
+		Entry("a signer without a name", change(func(o *ManagerOptions) { o.Certificates = FromCSR("", SignerOptions{}) }), "Certificates: ", "SignerName"),
 		Entry("a source that is none", change(func(o *ManagerOptions) { o.Certificates = (*source)(nil) }), "Certificates is a nil", "FromFiles"),
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("TLS 1.1", change(func(o *ManagerOptions) { o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS11 } }), "TLS sets MinVersion to TLS 1.1", "raise it"),
