@@ -1,21 +1,17 @@
 package eirinix_test
 
-// This file specifies the certificate Secret of a program, and who may change the CAs that API servers trust.
+// This file specifies the certificate Secret of a program.
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -39,22 +35,6 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		return m
 	}
 
-	It("is one for several Managers that start at once", func(ctx SpecContext) {
-		var managers []*eirinix.ExtensionManager
-		for range 3 {
-			m := addEnvManager(urlOptionsAt(namespace, 8443)) // the configuration must not depend on the order of the writes
-			managers = append(managers, m)
-			startManager(ctx, m)
-		}
-		for _, m := range managers {
-			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-		}
-		shared := secret(ctx).Data["ca.crt"]
-		for _, m := range managers {
-			Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(shared))
-		}
-	}, SpecTimeout(3*patience))
-
 	It("keeps its CA over a restart, and the address may change", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Host, o.ListenAddress = "localhost", ":0"
@@ -71,7 +51,8 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	}, SpecTimeout(3*patience))
 
 	DescribeTable("is mended or migrated, and keeps the data of others",
-		func(ctx SpecContext, data map[string][]byte, kept ...string) {
+		func(ctx SpecContext, made func() map[string][]byte, kept ...string) {
+			data := made()
 			_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data,
 			}, metav1.CreateOptions{})
@@ -85,8 +66,10 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 				Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
 			}
 		},
-		Entry("where it is garbage", map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}, "foreign", SpecTimeout(2*patience)),
-		Entry("where it is EiriniX's, whose CA goes on", secretOfEiriniX(), "certificate", "private_key", "ca_private_key", SpecTimeout(2*patience)),
+		Entry("where it is garbage", func() map[string][]byte {
+			return map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}
+		}, "foreign", SpecTimeout(2*patience)),
+		Entry("where it is EiriniX's, whose CA goes on", secretOfEiriniX, "certificate", "private_key", "ca_private_key", SpecTimeout(2*patience)),
 	)
 
 	It("has its CA rotated on demand, with Events and metrics", func(ctx SpecContext) {
@@ -113,111 +96,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		))
 	}, SpecTimeout(2*patience))
 
-})
-
-var _ = Describe("The client that may change the trusted CAs", Label("api-server"), func() {
-	var namespace string
-	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
-
-	manager := func() *eirinix.ExtensionManager { return addEnvManager(urlOptions(namespace)) }
-	secret := func(ctx context.Context, namespace string) *corev1.Secret {
-		GinkgoHelper()
-		s, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		return s
-	}
-	// foreign holds a CA of another program: bare, and with every key that a Secret of ours has.
-	foreign := func(ctx context.Context) []map[string][]byte {
-		GinkgoHelper()
-		private := NewKey()
-		certificate, key := ForeignCA(private, time.Now()), PKCS8(private)
-		other := newNamespace(ctx)
-		theirs := addEnvManager(urlOptionsAt(other, 8443))
-		Expect(theirs.RegisterExtensions()).To(Succeed())
-		Expect(theirs.Unregister(ctx)).To(Succeed())
-		return []map[string][]byte{{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key}, secret(ctx, other).Data}
-	}
-	// blindly replaces the Secret as a client does that may write it, and not read it.
-	blindly := func(ctx context.Context, data map[string][]byte) {
-		GinkgoHelper()
-		config := userWith(ctx, namespace, []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"update"}, ResourceNames: []string{namespace + "-setupcertificate"},
-		}}, nil)
-		Eventually(func() error {
-			_, err := Clients(config).CoreV1().Secrets(namespace).Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data}, metav1.UpdateOptions{})
-			return err
-		}).WithTimeout(patience).Should(Succeed())
-	}
-	// published collects every caBundle that is registered from now on.
-	published := func(ctx context.Context) func() string {
-		GinkgoHelper()
-		w, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace + "-mutating-hook"})
-		Expect(err).NotTo(HaveOccurred())
-		var mu sync.Mutex
-		var all strings.Builder
-		go func() {
-			for event := range w.ResultChan() {
-				if c, ok := event.Object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
-					mu.Lock()
-					for _, hook := range c.Webhooks {
-						all.Write(hook.ClientConfig.CABundle)
-					}
-					mu.Unlock()
-				}
-			}
-		}()
-		DeferCleanup(w.Stop)
-		return func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			return all.String()
-		}
-	}
-
-	It("is not a client that may write the Secret alone, neither before the program starts nor while it runs", func(ctx SpecContext) {
-		first := manager()
-		done := startManager(ctx, first)
-		Eventually(first.Ready()).WithTimeout(patience).Should(BeClosed())
-		first.Stop()
-		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-		bundles, all := published(ctx), foreign(ctx)
-		blindly(ctx, all[0])
-		m := manager()
-		runManager(ctx, m)
-		own := secret(ctx, namespace).Data["ca.crt"]
-		blindly(ctx, all[1])
-		Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
-		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
-		// A bundle with the next CA is published after every reaction to those writes.
-		Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
-		for _, data := range all {
-			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
-		}
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(4*patience))
-
-	It("is RotateCA of a program without steps, with Distrust: it rotates once, and the old CA leaves all entries at once", func(ctx SpecContext) {
-		m := manager()
-		runManager(ctx, m)
-		before := configuration(ctx, m)
-		Expect(eirinix.NewManager(urlOptionsAt(namespace, 8443)).RotateCA(ctx, eirinix.RotateOptions{Distrust: true})).To(Succeed())
-		Eventually(func(g Gomega) {
-			s := secret(ctx, namespace)
-			g.Expect(s.Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"), "which any replica obeys")
-			g.Expect(s.Data["state.json"]).To(And(ContainSubstring(`"phase": "steady"`), ContainSubstring(`"current": 2,`)))
-			for _, hook := range configuration(ctx, m).Webhooks {
-				g.Expect(hook.ClientConfig.CABundle).To(Equal(s.Data["ca.crt"]))
-			}
-		}).WithTimeout(patience).Should(Succeed())
-		after := configuration(ctx, m)
-		for i := range after.Webhooks {
-			after.Webhooks[i].ClientConfig.CABundle = before.Webhooks[i].ClientConfig.CABundle
-		}
-		Expect(after.Webhooks).To(Equal(before.Webhooks), "it changes nothing else")
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(2*patience))
-
-	It("is an annotation for the program that owns the Secret: another one leaves a single Event", func(ctx SpecContext) {
+	It("is not rotated by a program that may not, which leaves a single Event", func(ctx SpecContext) {
 		registering := addEnvManager(urlOptionsAt(namespace, 8443))
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		DeferCleanup(registering.Unregister)
@@ -234,7 +113,6 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 			}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(1))
 		}
 	}, SpecTimeout(2*patience))
-
 })
 
 // secretOfEiriniX returns the data of a Secret as EiriniX made it.

@@ -11,7 +11,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -107,29 +106,6 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(err).NotTo(HaveOccurred())
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
-
-	It("finds what an earlier fingerprint has left at its address, and how to remove it", func(ctx SpecContext) {
-		options = urlOptionsAt(namespace, FreePort())
-		options.ListenAddress, options.OperatorFingerprint = "", namespace+"-old"
-		old := manager()
-		runManager(ctx, old)
-		old.Stop()
-		logger, logs := Observed()
-		options.Logger, options.OperatorFingerprint = logger, namespace
-		m := manager()
-		runManager(ctx, m)
-		orphan := namespace + "-old-mutating-hook"
-		line := "kubectl delete mutatingwebhookconfiguration " + orphan
-		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
-		said := logs.FilterMessageSnippet("MutatingWebhookConfiguration " + orphan + " calls this program").All()
-		Expect(said).To(HaveExactElements(HaveField("Level", zap.ErrorLevel)))
-		Expect(said[0].ContextMap()).To(HaveKeyWithValue("remedy", HaveSuffix(line)))
-		report := m.Diagnose(ctx)
-		Expect(codes(report)).To(ConsistOf(diagnosis.Orphaned), "%s", report)
-		Expect(report.String()).To(And(ContainSubstring(line), Not(ContainSubstring("another program"))))
-		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, orphan, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() error { return m.Diagnose(ctx).Err() }).WithTimeout(patience).Should(Succeed())
-	}, SpecTimeout(3*patience))
 
 	It("prints the missing rights as a manifest when it lacks rights", func(ctx SpecContext) {
 		config, err := controlPlane().User("powerless-" + namespace)

@@ -10,8 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -149,29 +147,17 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	}, SpecTimeout(3*patience))
 
 	It("waits for an API server that is not up yet, and logs this", func(ctx SpecContext) {
-		target, err := url.Parse(controlPlane().Config().Host)
-		Expect(err).NotTo(HaveOccurred())
-		transport, err := rest.TransportFor(controlPlane().Config())
-		Expect(err).NotTo(HaveOccurred())
-		port := FreePort()
+		api := &outage{bodies: map[io.Closer]bool{}}
+		api.begin()
 		logger, logs := Observed()
 		o := urlOptions(namespace)
-		o.Logger = logger
-		o.RestConfig = &rest.Config{Host: (&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", fmt.Sprint(port))}).String()}
+		o.Logger, o.RestConfig = logger, between(api.pass)
 		m := newManager(o, addEnv{})
 		startManager(ctx, m)
 		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
 			WithTimeout(patience).Should(BeNumerically(">=", 2))
-
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
-		Expect(err).NotTo(HaveOccurred())
-		proxy := &http.Server{Handler: &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: transport,
-		}, ReadHeaderTimeout: patience}
-		go func() { _ = proxy.Serve(l) }()
-		DeferCleanup(proxy.Close)
-		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		api.end()
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 	}, SpecTimeout(3*patience))
 
 	It("can be stopped from a handler, which finishes its call", func(ctx SpecContext) {

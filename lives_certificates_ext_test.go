@@ -1,6 +1,6 @@
 package eirinix_test
 
-// This file holds the rows of the options about the certificates of the program and of its callers.
+// This file holds the rows of the options about the certificates of the program.
 
 import (
 	"crypto/ecdsa"
@@ -8,19 +8,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // newest returns the effect that the CA of the program matches.
@@ -113,18 +107,6 @@ var certificateRows = map[string]row{
 			refusesTLS12(s.manager)
 		}),
 	},
-	"ClientCA.PEM": asked("", func(s *scene, o *eirinix.ManagerOptions) {
-		o.ClientCA.PEM = s.value.(*ca.Authority).CertificatePEM
-	}),
-	"ClientCA.File": asked("", func(s *scene, o *eirinix.ManagerOptions) {
-		o.ClientCA.File = filepath.Join(s.temporary, "callers.crt")
-	}),
-	"ClientCA.ConfigMap": asked("", func(s *scene, o *eirinix.ManagerOptions) {
-		o.ClientCA.ConfigMap = s.namespace + "/callers"
-	}),
-	"ClientCA.Names": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
-		o.ClientCA = eirinix.ClientCA{PEM: s.value.(*ca.Authority).CertificatePEM, Names: []string{"kube-apiserver"}}
-	}),
 }
 
 // refusesTLS12 asserts that the Manager takes a handshake of TLS 1.3, and none of TLS 1.2.
@@ -135,35 +117,4 @@ func refusesTLS12(m *eirinix.ExtensionManager) {
 	Expect(conn.Close()).To(Succeed())
 	_, err = tls.Dial("tcp", m.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 	Expect(err).To(MatchError(ContainSubstring("protocol version not supported")))
-}
-
-// asked returns a row of an option about the clients that may call. Those of the CA may, unless they have another name.
-func asked(another string, set func(*scene, *eirinix.ManagerOptions)) row {
-	return row{
-		set: set,
-		prepare: func(ctx SpecContext, s *scene) {
-			authority := NewCA(time.Hour, time.Now())
-			s.value = authority
-			Expect(os.WriteFile(filepath.Join(s.temporary, "callers.crt"), authority.CertificatePEM, 0o600)).To(Succeed())
-			_, err := clients().CoreV1().ConfigMaps(s.namespace).Create(ctx, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
-			}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-		},
-		Start: effect(func(ctx SpecContext, s *scene) {
-			url := *s.hooks(ctx)[0].ClientConfig.URL
-			as := func(name string) tls.Certificate {
-				certificate, key := Issue(s.value.(*ca.Authority), ForClient(name))
-				return Must(tls.X509KeyPair(certificate, key))
-			}
-			refused, _ := get(url)
-			Expect(refused).To(Equal(http.StatusUnauthorized))
-			accepted, _ := get(url, as("kube-apiserver"))
-			Expect(accepted).To(Equal(http.StatusMethodNotAllowed), "the call gets through, and is no review")
-			if another != "" {
-				refused, _ := get(url, as(another))
-				Expect(refused).To(Equal(http.StatusForbidden))
-			}
-		}),
-	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -85,24 +83,6 @@ func logging(set func(*scene, *eirinix.ManagerOptions)) row {
 	}
 }
 
-// tracing is a TracerProvider that counts spans.
-type tracing struct {
-	noop.TracerProvider
-	s *scene
-}
-
-func (t tracing) Tracer(string, ...trace.TracerOption) trace.Tracer { return spans{s: t.s} }
-
-type spans struct {
-	noop.Tracer
-	s *scene
-}
-
-func (t spans) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
-	t.s.requests.Add(1)
-	return t.Tracer.Start(ctx, name, o...)
-}
-
 var programRows = map[string]row{
 	"RestConfig": connected(func(s *scene, o *eirinix.ManagerOptions) { o.RestConfig = s.counted() }),
 	"KubeConfig": everywhere(differs(func(_ *scene, o *eirinix.ManagerOptions) { o.KubeConfig = "/nowhere" }, "/nowhere")).with(func(r *row) {
@@ -134,13 +114,6 @@ var programRows = map[string]row{
 	"Logr": logging(func(s *scene, o *eirinix.ManagerOptions) {
 		o.Logger, o.Logr = nil, logr.FromSlogHandler(slog.NewTextHandler(s.written, nil))
 	}),
-	"TracerProvider": {
-		set: func(s *scene, o *eirinix.ManagerOptions) { o.TracerProvider = tracing{s: s} },
-		Start: effect(func(ctx SpecContext, s *scene) {
-			refuses(ctx, s)
-			Expect(s.requests.Load()).To(BeNumerically(">=", 2), "one of the call, and one of the step")
-		}),
-	},
 }
 
 var hasServices = effect(func(ctx SpecContext, s *scene) {
@@ -176,15 +149,6 @@ var runningRows = map[string]row{
 			Eventually(func() int { return healthOf(address, "/readyz") }).WithContext(ctx).Should(Equal(http.StatusServiceUnavailable), "not ready, and still serving")
 			Expect(healthOf(address, "/healthz")).To(Equal(http.StatusOK))
 			s.stop(ctx)
-		}),
-	},
-	"MetricsBindAddress": {
-		set: func(s *scene, o *eirinix.ManagerOptions) { o.MetricsBindAddress = fmt.Sprint(":", s.second) },
-		Start: effect(func(_ SpecContext, s *scene) {
-			Eventually(func() int {
-				status, _ := get(fmt.Sprintf("https://127.0.0.1:%d/metrics", s.second))
-				return status
-			}).WithTimeout(patience).Should(Equal(http.StatusUnauthorized))
 		}),
 	},
 	"MetricsUnauthenticated": {
