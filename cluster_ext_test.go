@@ -158,8 +158,16 @@ func (addEnv) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req 
 // addEnvManager returns a Manager with the extension addEnv.
 func addEnvManager(options eirinix.ManagerOptions) *eirinix.ExtensionManager {
 	GinkgoHelper()
+	return managerOf(options, addEnv{})
+}
+
+// managerOf returns a Manager with steps.
+func managerOf(options eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
+	GinkgoHelper()
 	m := eirinix.NewManager(options)
-	Expect(m.AddExtension(addEnv{})).To(Succeed())
+	for _, step := range steps {
+		Expect(m.AddExtension(step)).To(Succeed())
+	}
 	return m
 }
 

@@ -40,18 +40,13 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	})
 	kubeManager := func(server webhook.Server) manager.Manager {
 		GinkgoHelper()
-		mgr, err := manager.New(controlPlane().Config(), manager.Options{
+		return Must(manager.New(controlPlane().Config(), manager.Options{
 			Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		return mgr
+		}))
 	}
 	add := func(o eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
 		GinkgoHelper()
-		m := eirinix.NewManager(o)
-		for _, s := range steps {
-			Expect(m.AddExtension(s)).To(Succeed())
-		}
+		m := managerOf(o, steps...)
 		DeferCleanup(func(ctx context.Context) {
 			err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})
 			Expect(client.IgnoreNotFound(err)).To(Succeed())
@@ -75,12 +70,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-
-		var pods corev1.PodList
-		Eventually(func(g Gomega) {
-			g.Expect(m.GetKubeManager().GetClient().List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
-			g.Expect(pods.Items).To(HaveLen(1))
-		}).WithTimeout(patience).Should(Succeed(), "from the shared cache")
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("was started before")))
@@ -91,8 +80,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
 		m := add(options)
-		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "more steps may be added until the manager starts")
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.AddExtension(addEnv{})).To(Succeed(), "until Run")
 		_, left := start(m.Run)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
@@ -148,6 +136,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
 		m.SetManagerOptions(options)
 		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
+		Expect(m.Validate()).To(Succeed())
 	},
 		Entry("Host and Port", webhook.Options{Host: "127.0.0.1", Port: 9876}, "", "127.0.0.1:9876"),
 		Entry("Port alone", webhook.Options{Port: 9876}, "", ":9876"),
@@ -201,13 +190,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.Ready()).NotTo(BeClosed())
 	}, SpecTimeout(2*patience))
 
-	It("has its handlers left alone where the program has switched its server off", func() {
-		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{Port: -1}))
-		m := addEnvManager(options)
-		options.KubeManager.GetWebhookServer().Register("/off-"+namespace, http.NotFoundHandler())
-		Expect(m.Validate()).To(Succeed())
-	})
-
 	It("says what does not apply when it runs already", func() {
 		options.KubeManager = kubeManager(nil)
 		start(options.KubeManager.Start)
@@ -221,16 +203,13 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
 		mgr := kubeManager(nil)
 		var managers []*eirinix.ExtensionManager
-		label := func(key string) handleFunc {
-			return handleFunc{name: key, handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
-				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, "yes")
-				return m.PatchFromPod(req, pod)
-			}}
-		}
 		for _, key := range []string{"one", "two"} {
 			o := options
 			o.KubeManager, o.OperatorFingerprint = mgr, namespace+"-"+key
-			managers = append(managers, add(o, label(key)))
+			managers = append(managers, add(o, eirinix.Mutation[*corev1.Pod]{ID: key, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, "yes")
+				return nil
+			}}))
 		}
 		start(mgr.Start)
 		for _, m := range managers {
@@ -268,26 +247,16 @@ func (labelled) Default(context.Context, *corev1.Pod) error { return nil }
 var _ = Describe("The controller-runtime manager of a running Manager", Label("api-server"), func() {
 	It("is started by who asks for it first, also while it runs, and ends with it", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+		m := managerOf(urlOptions(namespace), handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
 			var secrets corev1.SecretList
 			if err := m.GetKubeManager().GetClient().List(ctx, &secrets, client.InNamespace(req.Namespace)); err != nil {
 				return webhook.Errored(http.StatusInternalServerError, err)
 			}
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, "secrets", fmt.Sprint(len(secrets.Items)))
 			return m.PatchFromPod(req, pod)
-		}})).To(Succeed())
+		}})
 		runManager(ctx, m)
-		created := make(chan map[string]string, 2)
-		for n := range cap(created) {
-			go func() {
-				defer GinkgoRecover()
-				created <- Must(createPod(ctx, namespace, NewPod(fmt.Sprintf("pod-%d", n), nil))).Labels
-			}()
-		}
-		for range cap(created) {
-			Eventually(created).WithTimeout(patience).Should(Receive(HaveKeyWithValue("secrets", "1")), "from its cache, which has been filled")
-		}
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(HaveField("Labels", HaveKeyWithValue("secrets", "1")), "from its cache, which has been filled")
 		running, ended := make(chan struct{}), make(chan struct{})
 		Expect(m.GetKubeManager().Add(manager.RunnableFunc(func(ctx context.Context) error {
 			close(running)

@@ -63,7 +63,7 @@ func (a *apiService) DeepCopyObject() runtime.Object {
 }
 
 // unknown ends the lives that look at the kinds of the steps, without the option.
-var unknown = differs(func(_ *scene, o *eirinix.ManagerOptions) { o.Scheme = nil }, "the scheme does not know")
+var unknown = differs(func(o *eirinix.ManagerOptions) { o.Scheme = nil }, "the scheme does not know")
 
 // logs returns the effect that the log of the option has a text.
 func logs(text string) plays {
@@ -85,7 +85,7 @@ func logging(set func(*scene, *eirinix.ManagerOptions)) row {
 
 var programRows = map[string]row{
 	"RestConfig": connected(func(s *scene, o *eirinix.ManagerOptions) { o.RestConfig = s.counted() }),
-	"KubeConfig": everywhere(differs(func(_ *scene, o *eirinix.ManagerOptions) { o.KubeConfig = "/nowhere" }, "/nowhere")).with(func(r *row) {
+	"KubeConfig": everywhere(differs(func(o *eirinix.ManagerOptions) { o.KubeConfig = "/nowhere" }, "/nowhere")).with(func(r *row) {
 		r.set = func(_ *scene, o *eirinix.ManagerOptions) {
 			o.RestConfig, o.KubeConfig = nil, controlPlane().Kubeconfig()
 		}
@@ -200,7 +200,6 @@ var runningRows = map[string]row{
 			s.launch(ctx, s.other())
 			s.value.(context.CancelFunc)()
 			Eventually(s.ended).WithContext(ctx).Should(Receive(BeNil()))
-			s.manager = nil
 		}),
 		RegisterExtensions: effect(func(_ SpecContext, s *scene) {
 			m := s.other()

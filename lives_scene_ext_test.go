@@ -5,7 +5,6 @@ package eirinix_test
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,21 +49,18 @@ type scene struct {
 	logger    *zap.SugaredLogger
 	logs      *observer.ObservedLogs
 
-	manager *eirinix.ExtensionManager // that runs; nil if there is none
-	ended   chan error                // receives the result of Run
+	manager *eirinix.ExtensionManager // that runs until the life ends
+	ended   <-chan error              // receives the result of Run
 }
 
-// begin makes the namespaces, and an object that each of the steps has something to say of.
+// begin makes the namespaces, and a pod.
 func (s *scene) begin(ctx SpecContext) {
 	GinkgoHelper()
 	s.namespace, s.workloads, s.port, s.second = newNamespace(ctx), newNamespace(ctx), FreePort(), FreePort()
 	s.temporary = Must(os.MkdirTemp("", "lives"))
 	s.logger, s.logs = Observed()
 	s.written = gbytes.NewBuffer()
-	_, err := createPod(ctx, s.workloads, NewPod("old", nil))
-	Expect(err).NotTo(HaveOccurred())
-	_, err = clients().CoreV1().ConfigMaps(s.workloads).Create(ctx, newConfigMap("old", nil), metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	Must(createPod(ctx, s.workloads, NewPod("old", nil)))
 	if s.prepare != nil {
 		s.prepare(ctx, s)
 	}
@@ -79,7 +75,7 @@ func (s *scene) options() eirinix.ManagerOptions {
 	}
 }
 
-// fingerprint and certificateName are those of the program with the field.
+// fingerprint and certificateName are those of the program with the option.
 func (s *scene) fingerprint() string { return s.changed().OperatorFingerprint }
 
 func (s *scene) certificateName() string {
@@ -87,7 +83,7 @@ func (s *scene) certificateName() string {
 	return cmp.Or(o.SetupCertificateName, o.OperatorFingerprint+"-setupcertificate")
 }
 
-// changed returns the options with the field.
+// changed returns the options with the option.
 func (s *scene) changed(changes ...func(*eirinix.ManagerOptions)) eirinix.ManagerOptions {
 	o := s.options()
 	if s.set != nil {
@@ -99,13 +95,10 @@ func (s *scene) changed(changes ...func(*eirinix.ManagerOptions)) eirinix.Manage
 	return o
 }
 
-// plain returns a Manager without the field.
-func (s *scene) plain() *eirinix.ExtensionManager {
-	GinkgoHelper()
-	return s.newManager(s.options())
-}
+// plain returns a Manager without the option.
+func (s *scene) plain() *eirinix.ExtensionManager { return s.newManager(s.options()) }
 
-// other returns a Manager with the field, and with further changes.
+// other returns a Manager with the option, and with further changes.
 func (s *scene) other(changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
 	GinkgoHelper()
 	m := s.newManager(s.changed(changes...))
@@ -128,11 +121,11 @@ func (s *scene) newManager(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
 			return eirinix.Deny("set the label owner")
 		}
 		return nil
-	}, Update: func(context.Context, *eirinix.Call, *corev1.ConfigMap, *corev1.ConfigMap) error { return nil }})).To(Succeed())
+	}})).To(Succeed())
 	return m
 }
 
-// run plays a life, with the field set, and with further changes. It asserts what the life does in any case.
+// run plays a life, with the option set, and with further changes. It asserts what the life does in any case.
 func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOptions)) (err error) {
 	GinkgoHelper()
 	if l == start {
@@ -168,7 +161,6 @@ func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOpt
 // start runs a Manager until it is ready. Objects of earlier lives are deleted before.
 func (s *scene) start(ctx SpecContext, changes ...func(*eirinix.ManagerOptions)) error {
 	GinkgoHelper()
-	s.stop(ctx)
 	s.clean(ctx)
 	s.launch(ctx, s.other(changes...))
 	if s.beside != nil {
@@ -176,7 +168,6 @@ func (s *scene) start(ctx SpecContext, changes ...func(*eirinix.ManagerOptions))
 	}
 	select {
 	case err := <-s.ended:
-		s.manager = nil
 		return err
 	case <-s.manager.Ready():
 		return nil
@@ -187,11 +178,7 @@ func (s *scene) start(ctx SpecContext, changes ...func(*eirinix.ManagerOptions))
 
 // launch runs a Manager, and does not wait for anything.
 func (s *scene) launch(ctx context.Context, m *eirinix.ExtensionManager) {
-	s.manager, s.ended = m, make(chan error, 1)
-	go func() {
-		defer GinkgoRecover()
-		s.ended <- m.Run(context.WithoutCancel(ctx))
-	}()
+	s.manager, s.ended = m, startManager(ctx, m)
 }
 
 // registered registers the program, unless it is registered.
@@ -206,15 +193,11 @@ func (s *scene) registered(ctx SpecContext) error {
 	return s.other().RegisterExtensions()
 }
 
-// stop stops the program, if it runs.
+// stop stops the program.
 func (s *scene) stop(ctx context.Context) {
 	GinkgoHelper()
-	if s.manager == nil {
-		return
-	}
 	s.manager.Stop()
 	Eventually(s.ended).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
-	s.manager = nil
 }
 
 // clean deletes all objects of the program.
@@ -227,13 +210,12 @@ func (s *scene) clean(ctx context.Context) {
 		clients().CoreV1().Secrets(s.namespace).Delete(ctx, s.certificateName(), metav1.DeleteOptions{}),
 		clients().CoordinationV1().Leases(s.namespace).Delete(ctx, fingerprint+"-versions", metav1.DeleteOptions{}),
 	} {
-		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
 	}
 }
 
 func (s *scene) end(ctx context.Context) {
 	GinkgoHelper()
-	s.stop(ctx)
 	s.clean(ctx)
 	Expect(os.RemoveAll(s.temporary)).To(Succeed())
 }
@@ -270,12 +252,11 @@ func eachHook(matcher func(*scene) OmegaMatcher) effect {
 	}
 }
 
-// differs returns the effect that the life, with another value of the field, ends with this error.
-func differs(change func(*scene, *eirinix.ManagerOptions), text string) effect {
+// differs returns the effect that the life, with another value of the option, ends with this error.
+func differs(change func(*eirinix.ManagerOptions), text string) effect {
 	return func(ctx SpecContext, s *scene) {
 		GinkgoHelper()
-		err := s.run(ctx, s.life, func(o *eirinix.ManagerOptions) { change(s, o) })
-		Expect(err).To(MatchError(ContainSubstring(text)))
+		Expect(s.run(ctx, s.life, change)).To(MatchError(ContainSubstring(text)))
 	}
 }
 
@@ -302,18 +283,9 @@ func (s *scene) logged() string {
 	return all.String() + string(s.written.Contents())
 }
 
-// ask creates a ConfigMap in a dry run. The step refuses it unless it has the label.
-func (s *scene) ask(ctx context.Context, labels map[string]string) error {
-	_, err := clients().CoreV1().ConfigMaps(s.workloads).Create(ctx,
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-", Labels: labels}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
-}
-
 // get sends a request, and returns its status and the beginning of the body.
-func get(url string, certificates ...tls.Certificate) (status int, body string) {
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}, DisableKeepAlives: true,
-	}}
+func get(url string) (status int, body string) {
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
 	if err != nil {
 		return 0, err.Error()
@@ -327,7 +299,10 @@ func get(url string, certificates ...tls.Certificate) (status int, body string) 
 // refuses waits until the program refuses an object.
 func refuses(ctx SpecContext, s *scene) {
 	GinkgoHelper()
-	Eventually(func() error { return s.ask(ctx, nil) }).WithContext(ctx).WithTimeout(patience).Should(Satisfy(apierrors.IsForbidden))
+	Eventually(func() error {
+		_, err := clients().CoreV1().ConfigMaps(s.workloads).Create(ctx, newConfigMap("new", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithContext(ctx).WithTimeout(patience).Should(Satisfy(apierrors.IsForbidden))
 }
 
 // Handle counts the events of a watcher.

@@ -93,11 +93,9 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		o := urlOptions(namespace)
 		logger, logs := Observed()
 		o.Logger = logger
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(shopStep(group))).To(Succeed())
-		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+		m := managerOf(o, shopStep(group), eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
 			return eirinix.Deny("no config maps")
-		}})).To(Succeed())
+		}})
 		runManager(ctx, m)
 		Expect(logs.FilterMessageSnippet("a step waits until the cluster serves its kind").All()).To(HaveExactElements(HaveField("ContextMap()", And(
 			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
@@ -148,11 +146,8 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 	}, SpecTimeout(4*patience))
 
 	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.ListenAddress, o.Port = "", FreePort()
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(shopStep(group))).To(Succeed())
-		Expect(m.AddExtension(stage(1))).To(Succeed())
+		o := urlOptionsAt(namespace, 8443)
+		m := managerOf(o, shopStep(group), stage(1))
 		Expect(m.RegisterExtensions()).To(MatchError(And(ContainSubstring("shop-defaults"), ContainSubstring("all others are registered"))))
 		DeferCleanup(m.Unregister)
 		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "that of config maps, and the canary's")
@@ -196,14 +191,10 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		c := anyClient()
 		Expect(c.Create(ctx, definition(group))).To(Succeed())
 		DeferCleanup(c.Delete, definition(group))
-		m := eirinix.NewManager(o)
-		for _, step := range []any{
-			validation("fails", admissionregistrationv1.Fail, eirinix.ModeDeny), validation("ignores", admissionregistrationv1.Ignore, eirinix.ModeDeny),
-			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn),
-		} {
-			Expect(m.AddExtension(step)).To(Succeed())
-		}
-		runManager(ctx, m)
+		runManager(ctx, managerOf(o,
+			validation("fails", admissionregistrationv1.Fail, eirinix.ModeDeny),
+			validation("ignores", admissionregistrationv1.Ignore, eirinix.ModeDeny),
+			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn)))
 		config := controlPlane().Config()
 		config.WarningHandler = warnings
 		c, err := client.New(config, client.Options{})
