@@ -1,23 +1,36 @@
 package eirinix_test
 
-// This file specifies the certificate Secret of a program.
+// This file specifies the certificates of a program: those of its Secret, those from elsewhere, and those of its callers.
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The certificate Secret", Label("api-server"), func() {
@@ -147,4 +160,195 @@ func certificateMetrics(namespace string) map[string]float64 {
 		}
 	}
 	return found
+}
+
+// issuer is a CA outside of the program.
+type issuer struct{ *ca.Authority }
+
+func newIssuer() issuer {
+	GinkgoHelper()
+	return issuer{NewCA(time.Hour, time.Now())}
+}
+
+// issue returns the data of the Secret that cert-manager would write.
+func (i issuer) issue() map[string][]byte {
+	GinkgoHelper()
+	certificate, key := Issue(i.Authority, ForServer("127.0.0.1"))
+	return map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": i.CertificatePEM}
+}
+
+// signAll approves and signs every request to a signer.
+func (i issuer) signAll(ctx context.Context, signer string) {
+	requests := clients().CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
+	if err != nil {
+		return // tried again
+	}
+	for _, csr := range list.Items {
+		if len(csr.Status.Certificate) > 0 {
+			continue
+		}
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Spec"}}
+		approved, err := requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
+		if err != nil {
+			continue
+		}
+		block, _ := pem.Decode(approved.Spec.Request)
+		if asked, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
+			approved.Status.Certificate = Sign(i.Authority, asked.PublicKey, ForServer("127.0.0.1"))
+			_, _ = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
+		}
+	}
+}
+
+func write(dir string, files map[string][]byte) {
+	GinkgoHelper()
+	for name, text := range files {
+		Expect(os.WriteFile(filepath.Join(dir, name), text, 0o600)).To(Succeed())
+	}
+}
+
+// servedBy returns the issuer of the certificate that a Manager serves.
+func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
+	return func() ([]byte, error) { return IssuerAt(m.Addr()) }
+}
+
+var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+	})
+	manager := func() *eirinix.ExtensionManager {
+		m := addEnvManager(options)
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 5 * time.Second})
+		return m
+	}
+	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
+		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
+	}
+
+	It("in files are waited for, served, and replaced without a gap", func(ctx SpecContext) {
+		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
+		logger, logs := Observed()
+		options.Logger, options.Certificates = logger, eirinix.FromFiles(dir, "server.pem", "", "")
+		m := manager()
+		startManager(ctx, m)
+		Eventually(func() int { return logs.FilterMessageSnippet("waiting for a serving certificate").Len() }).WithTimeout(patience).Should(Equal(1))
+		Expect(logs.FilterMessageSnippet("waiting for a serving certificate").All()[0].ContextMap()["reason"]).To(ContainSubstring("server.pem does not exist (yet)"))
+		Expect(m.Ready()).NotTo(BeClosed())
+
+		issued := first.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(first.CertificatePEM)))
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
+			HaveKeyWithValue("eirinix_certificate_expiration_timestamp_seconds serving", BeNumerically("~", time.Now().Unix()+3600, 100)),
+			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.)))
+
+		By("another CA")
+		issued = second.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(ContainSubstring(string(second.CertificatePEM)))
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
+			"another replica may still serve a certificate of the first one")
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
+
+		By("garbage")
+		write(dir, map[string][]byte{"server.pem": []byte("garbage")})
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_certificate_failing"] }).WithTimeout(patience).Should(Equal(1.))
+		Expect(createPod(ctx, namespace, NewPod("third", nil))).To(beMutated(), "the last good one is kept")
+	}, SpecTimeout(5*patience))
+
+	It("in a Secret are served", func(ctx SpecContext) {
+		first := newIssuer()
+		options.Certificates = eirinix.FromSecret("", "webhook-cert")
+		m := manager()
+		startManager(ctx, m)
+		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: first.issue(),
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+
+	It("come from a signer", func(ctx SpecContext) {
+		signer := newIssuer()
+		options.Certificates = eirinix.FromCSR("example.org/"+namespace, eirinix.SignerOptions{TrustPEM: signer.CertificatePEM})
+		m := manager()
+		startManager(ctx, m)
+		Eventually(func(g Gomega) {
+			signer.signAll(ctx, "example.org/"+namespace)
+			g.Expect(m.Ready()).To(BeClosed())
+		}).WithTimeout(patience).Should(Succeed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(signer.CertificatePEM)))
+	}, SpecTimeout(4*patience))
+})
+
+var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
+	It("answers only the API server that presents a certificate", func(ctx SpecContext) {
+		const name = "kube-apiserver"
+		authority := NewCA(time.Hour, time.Now())
+		namespace, port := newNamespace(ctx), FreePort()
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions(namespace)
+		o.Port, o.ListenAddress = port, ""
+		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/callers", Names: []string{name}}
+		m := addEnvManager(o)
+		runManager(ctx, m)
+
+		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
+		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
+
+		configured := kubernetesWithWebhookCredentials(ctx, authority, name, port)
+		Expect(configured.CoreV1().Pods(namespace).Create(ctx, NewPod("known", nil), metav1.CreateOptions{})).To(beMutated())
+
+		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
+		DeferCleanup(probe.CloseIdleConnections)
+		resp, err := probe.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(resp.Body.Close()).To(Succeed())
+		Expect(resp.StatusCode).To(Equal(http.StatusOK), "the kubelet shows none")
+	}, SpecTimeout(4*patience))
+
+})
+
+// kubernetesWithWebhookCredentials starts an API server that shows a client certificate to the webhook on a port.
+func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, name string, port int32) kubernetes.Interface {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	write := func(file string, content any) string {
+		text, err := json.Marshal(content)
+		Expect(err).NotTo(HaveOccurred())
+		path := filepath.Join(dir, file)
+		Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
+		return path
+	}
+	certificate, key := Issue(authority, ForClient(name))
+	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
+		"name": net.JoinHostPort("127.0.0.1", fmt.Sprint(port)),
+		"user": map[string]any{"client-certificate-data": certificate, "client-key-data": key},
+	}}})
+	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
+	config := write("admission.json", map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+		"plugins": []any{
+			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
+			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
+		},
+	})
+	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config)
+	Expect(err).NotTo(HaveOccurred())
+	return Clients(server.Config())
 }

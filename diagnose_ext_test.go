@@ -62,18 +62,6 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(m.Ready()).To(BeClosed())
 	}, SpecTimeout(3*patience))
 
-	It("reports each obstacle with its remedy", func(ctx SpecContext) {
-		logger, logs := Observed()
-		options.Logger, options.Port = logger, FreePort() // where nothing listens
-		m := manager()
-		runManager(ctx, m)
-		report := m.Diagnose(ctx)
-		Expect(codes(report)).To(ConsistOf(diagnosis.PortMismatch), "%s", report)
-		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+fmt.Sprint(options.Port)), ContainSubstring("connection refused"))))
-		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
-		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", 0.))
-	}, SpecTimeout(3*patience))
-
 	It("reports a missing registration, and settings that keep steps apart, from a program that registers nothing", func(ctx SpecContext) {
 		options.Port = 8443
 		m := manager()

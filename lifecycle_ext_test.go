@@ -10,13 +10,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
 	"github.com/onsi/gomega/gleak"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,22 +48,17 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
-	DescribeTable("comes out changed, whatever the host is",
-		func(ctx SpecContext, host, listen string) {
-			l, err := net.Listen("tcp", listen)
-			if err != nil {
-				Skip(fmt.Sprintf("this machine cannot listen on %s: %v", listen, err))
-			}
-			Expect(l.Close()).To(Succeed())
-			o := urlOptions(namespace)
-			o.Host, o.ListenAddress = host, listen
-			m := addEnvManager(o)
-			runManager(ctx, m)
-			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		},
-		Entry("an IPv6 address in brackets", "[::1]", "[::1]:0", SpecTimeout(2*patience)),
-		Entry("a name", "localhost", ":0", SpecTimeout(2*patience)),
-	)
+	It("comes out changed by a host with an IPv6 address", func(ctx SpecContext) {
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err != nil {
+			Skip(fmt.Sprintf("this machine has no IPv6: %v", err))
+		}
+		Expect(l.Close()).To(Succeed())
+		o := urlOptions(namespace)
+		o.Host, o.ListenAddress = "[::1]", "[::1]:0"
+		runManager(ctx, addEnvManager(o))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
 
 	It("is seen in every namespace but the cluster's own without Namespace", func(ctx SpecContext) {
 		o := urlOptions("")
@@ -249,3 +249,67 @@ func (o *outage) end() {
 	defer o.mu.Unlock()
 	o.down = false
 }
+
+// Signals end a process, so the specs about them run this test binary once more as a program that uses the
+// library the way its users do.
+const programNamespace = "EIRINIX_SPEC_NAMESPACE"
+
+func TestMain(m *testing.M) {
+	namespace := os.Getenv(programNamespace)
+	if namespace == "" {
+		os.Exit(m.Run())
+	}
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		Namespace: namespace, OperatorFingerprint: namespace,
+		Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+		KubeConfig: os.Getenv("EIRINIX_SPEC_KUBECONFIG"),
+		DrainDelay: time.Second,
+	})
+	if err := x.AddExtension(addEnv{}); err != nil {
+		panic(err)
+	}
+	go func() {
+		<-x.Ready()
+		fmt.Println("ready", x.Addr())
+	}()
+	if err := x.Start(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("drained")
+}
+
+var _ = Describe("A program that calls Start", Label("api-server"), func() {
+	start := func(ctx SpecContext) (session *gexec.Session, address string) {
+		namespace := newNamespace(ctx)
+		program := exec.Command(os.Args[0])
+		program.Env = append(os.Environ(), programNamespace+"="+namespace, "EIRINIX_SPEC_KUBECONFIG="+controlPlane().Kubeconfig())
+		session, err := gexec.Start(program, GinkgoWriter, GinkgoWriter)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			session.Kill().Wait(patience)
+			_ = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, namespace+"-mutating-hook", metav1.DeleteOptions{})
+		})
+		Eventually(session).WithContext(ctx).WithTimeout(patience).Should(gbytes.Say(`ready (\S+)\n`))
+		_, err = fmt.Sscanf(string(session.Out.Contents()), "ready %s", &address)
+		Expect(err).NotTo(HaveOccurred())
+		return session, address
+	}
+
+	It("drains on SIGTERM and exits with 0", func(ctx SpecContext) {
+		program, address := start(ctx)
+		program.Terminate()
+		Eventually(healthOf).WithArguments(address, "/readyz").Should(Equal(http.StatusServiceUnavailable))
+		Eventually(program).WithTimeout(patience).Should(gexec.Exit(0))
+		Expect(string(program.Out.Contents())).To(ContainSubstring("drained"))
+	}, SpecTimeout(2*patience))
+
+	It("exits at once on a second signal, with an error", func(ctx SpecContext) {
+		program, address := start(ctx)
+		program.Terminate()
+		Eventually(healthOf).WithArguments(address, "/readyz").Should(Equal(http.StatusServiceUnavailable))
+		program.Signal(syscall.SIGINT)
+		Eventually(program).WithTimeout(patience).Should(gexec.Exit(1))
+		Expect(string(program.Out.Contents())).To(And(ContainSubstring("second signal"), Not(ContainSubstring("drained"))))
+	}, SpecTimeout(2*patience))
+})

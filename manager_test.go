@@ -1,10 +1,11 @@
 package eirinix
 
-// This file specifies what a Manager does without a cluster.
+// This file specifies what a Manager does without a cluster, and how it finds one.
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // fakeManager is a fake from the tests of a program that was written for EiriniX. It must go on compiling as it stands.
@@ -66,28 +68,14 @@ var _ = Describe("Manager", func() {
 		Expect(m.Ready()).NotTo(BeClosed())
 	})
 
-	Describe("GetContext", func() {
-		It("derives from the context of the options, and ends with it", func() {
-			type key struct{}
-			parent, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "mine"))
-			DeferCleanup(cancel)
-			o := validOptions()
-			o.Context = &parent
-			ctx := NewManager(o).GetContext()
-			Expect(ctx.Value(key{})).To(Equal("mine"))
-			cancel()
-			Expect(ctx.Done()).To(BeClosed())
-		})
-
-		It("is there also when the option points at nil, and ends with Stop", func() {
-			o := validOptions()
-			o.Context = new(context.Context)
-			m := NewManager(o)
-			ctx := m.GetContext()
-			Expect(ctx.Err()).NotTo(HaveOccurred())
-			m.Stop()
-			Expect(ctx.Done()).To(BeClosed())
-		})
+	It("has a context that is there also when the option points at nil, and ends with Stop", func() {
+		o := validOptions()
+		o.Context = new(context.Context)
+		m := NewManager(o)
+		ctx := m.GetContext()
+		Expect(ctx.Err()).NotTo(HaveOccurred())
+		m.Stop()
+		Expect(ctx.Done()).To(BeClosed())
 	})
 
 	Describe("SetManagerOptions", func() {
@@ -115,14 +103,16 @@ var _ = Describe("Manager", func() {
 			Entry("unless the program chose it", "certificate", "certificate"),
 		)
 
-		It("takes another context, and leaves it alone where it stays", func() {
+		It("takes another context, from which that of the Manager derives, and leaves it alone where it stays", func() {
+			type key struct{}
 			m := NewManager(validOptions())
-			parent, cancel := context.WithCancel(context.Background())
+			parent, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "mine"))
 			DeferCleanup(cancel)
 			o := m.GetManagerOptions()
 			o.Context = &parent
 			m.SetManagerOptions(o)
 			ctx := m.GetContext()
+			Expect(ctx.Value(key{})).To(Equal("mine"))
 			o.Namespace = "cf"
 			m.SetManagerOptions(o)
 			Expect(m.GetContext()).To(BeIdenticalTo(ctx))
@@ -228,14 +218,8 @@ var _ = Describe("The log of a Manager", func() {
 		end()
 		Expect(mgr.Start(ended)).To(Succeed())
 		mgr.GetLogger().WithValues("a", 1).Info("a line of a reconciler")
-		messages := func(level zapcore.Level) (all []string) {
-			for _, line := range logs.FilterLevelExact(level).All() {
-				all = append(all, line.Message)
-			}
-			return all
-		}
-		Expect(messages(zapcore.InfoLevel)).To(HaveExactElements("a line of a reconciler"))
-		Expect(messages(zapcore.DebugLevel)).To(ContainElements("Stopping and waiting for caches", HavePrefix("Wait completed")))
+		Expect(logs.FilterLevelExact(zapcore.InfoLevel).All()).To(HaveExactElements(HaveField("Message", "a line of a reconciler")))
+		Expect(logs.FilterLevelExact(zapcore.DebugLevel).All()).To(ContainElements(HaveField("Message", "Stopping and waiting for caches"), HaveField("Message", HavePrefix("Wait completed"))))
 	}, SpecTimeout(time.Minute))
 })
 
@@ -270,3 +254,67 @@ var _ = Describe("Watchers", func() {
 type watcherFunc func(watch.Event)
 
 func (f watcherFunc) Handle(_ Manager, e watch.Event) { f(e) }
+
+var _ = Describe("GetKubeConnection", func() {
+	var folder string
+
+	BeforeEach(func() { folder = GinkgoT().TempDir() })
+
+	It("comes once, from RestConfig, of which it is a copy", func() {
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: "https://rest.example.org"}
+		m := NewManager(o)
+		got, err := m.GetKubeConnection()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(got).To(And(HaveField("Host", o.RestConfig.Host), HaveField("UserAgent", HaveSuffix(" eirinix/eirini-x"))))
+		Expect(o.RestConfig).To(Equal(&rest.Config{Host: "https://rest.example.org"}))
+		Expect(m.GetKubeConnection()).To(BeIdenticalTo(got))
+	})
+
+	It("reports the fault of the file to each caller", func() {
+		m := NewManager(ManagerOptions{KubeConfig: "/no/such/file", Logger: zap.NewNop().Sugar()})
+		_, err := m.GetKubeConnection()
+		Expect(err).To(MatchError(And(HavePrefix(`eirinix: ManagerOptions.KubeConfig "/no/such/file"`), ContainSubstring("give the path of a kubeconfig file"))))
+		_, other := m.GetKubeClient()
+		Expect(other).To(MatchError(err.Error()))
+		Expect(m.GetKubeManager()).To(BeNil())
+	})
+
+	It("asks for uncompressed responses in the library's own requests alone", func(ctx SpecContext) {
+		accepted := make(chan string, 1)
+		server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { accepted <- r.Header.Get("Accept-Encoding") }))
+		DeferCleanup(server.Close)
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+		m := NewManager(o)
+		_, own, err := m.given().own()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(BeEmpty()))
+		users, err := m.GetKubeClient()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(users.RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(Equal("gzip")))
+	})
+
+	DescribeTable("decides on the namespace of the Secret:",
+		func(change func(*ManagerOptions), pod, contextNamespace, expected string, said int) {
+			inPod(pod)
+			core, logs := observer.New(zapcore.InfoLevel)
+			o := validOptions()
+			o.Logger = zap.New(core).Sugar()
+			o.KubeConfig = WriteKubeconfig(folder, "given", "https://given.example.org", contextNamespace)
+			change(&o)
+			m := NewManager(o)
+			_, err := m.GetKubeConnection()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(m.given().secretNamespace()).To(Equal(expected))
+			Expect(logs.FilterMessageSnippet(`"default"`).Len()).To(Equal(said))
+		},
+		Entry("WebhookNamespace first", func(o *ManagerOptions) { o.WebhookNamespace, o.Namespace = "hooks", "cf" }, "own", "mine", "hooks", 0),
+		Entry("then Namespace", func(o *ManagerOptions) { o.Namespace = "cf" }, "own", "mine", "cf", 0),
+		Entry("then that of the pod", func(*ManagerOptions) {}, "own", "mine", "own", 0),
+		Entry("then that of the kubeconfig's context", func(*ManagerOptions) {}, "", "mine", "mine", 0),
+		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "", "default", 1),
+	)
+})

@@ -43,13 +43,11 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 	It("is owned by the namespace that the program lives in, though the API server does not answer for a moment", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		var asked atomic.Int32
-		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces/"+namespace) && asked.Add(1) == 1 {
-					return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-				}
-				return next.RoundTrip(r)
-			})
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces/"+namespace) && asked.Add(1) == 1 {
+				return answered(r, apierrors.NewServiceUnavailable("for a moment"))
+			}
+			return next.RoundTrip(r)
 		})
 		m := run(ctx, o)
 		Expect(asked.Load()).To(BeNumerically(">", 1))
@@ -66,13 +64,11 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 	It("is looked after again when it could not be removed", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		var refuse atomic.Bool
-		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				if refuse.Load() && r.Method == http.MethodDelete {
-					return nil, errors.New("no way")
-				}
-				return next.RoundTrip(r)
-			})
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if refuse.Load() && r.Method == http.MethodDelete {
+				return nil, errors.New("no way")
+			}
+			return next.RoundTrip(r)
 		})
 		m := run(ctx, o)
 		refuse.Store(true)
@@ -92,8 +88,7 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 		laptop := func() *eirinix.ExtensionManager {
 			o := urlOptions(namespace)
 			o.UnregisterOnStop = true
-			m := addEnvManager(o)
-			return m
+			return addEnvManager(o)
 		}
 		m := laptop()
 		var refused error
