@@ -60,21 +60,6 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
-	It("is seen in every namespace but the cluster's own without Namespace", func(ctx SpecContext) {
-		o := urlOptions("")
-		o.OperatorFingerprint = namespace
-		m := addEnvManager(o)
-		runManager(ctx, m)
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		system := NewPod(namespace, nil)
-		created, err := createPod(ctx, metav1.NamespaceSystem, system)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx context.Context) error {
-			return clients().CoreV1().Pods(metav1.NamespaceSystem).Delete(ctx, namespace, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		})
-		Expect(created).NotTo(beMutated())
-	}, SpecTimeout(2*patience))
-
 	DescribeTable("has the outcome that an extension decides on",
 		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, answer func() admission.Response, outcome OmegaMatcher) {
 			o := urlOptions(namespace)

@@ -28,9 +28,7 @@ import (
 // anyClient reads and writes objects of any kind.
 func anyClient() client.Client {
 	GinkgoHelper()
-	c, err := client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()})
-	Expect(err).NotTo(HaveOccurred())
-	return c
+	return Must(client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()}))
 }
 
 // definition is that of the kind Shop in a group of the spec's own.
@@ -197,8 +195,7 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn)))
 		config := controlPlane().Config()
 		config.WarningHandler = warnings
-		c, err := client.New(config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		c = Must(client.New(config, client.Options{}))
 		shop := func(name, rule, cpu string) *unstructured.Unstructured {
 			s := newShop(group, namespace, name)
 			s.SetLabels(map[string]string{"rule": rule})

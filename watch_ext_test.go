@@ -68,13 +68,9 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	options := func() eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
 	}
-	create := func(ctx context.Context, namespace, name string, labels map[string]string) *corev1.Pod {
-		pod, err := createPod(ctx, namespace, NewPod(name, labels))
-		Expect(err).NotTo(HaveOccurred())
-		return pod
-	}
-	remove := func(ctx context.Context, name string) {
-		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+	create := func(ctx context.Context, namespace, name string, labels map[string]string) {
+		GinkgoHelper()
+		Must(createPod(ctx, namespace, NewPod(name, labels)))
 	}
 	// begun waits until the watch is under way: a pod made before would be no event.
 	begun := func(ctx context.Context) {
@@ -92,7 +88,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		begun(ctx)
 		create(ctx, namespace, "new", nil)
 		create(ctx, newNamespace(ctx), "elsewhere", nil)
-		remove(ctx, "new")
+		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, "new", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
 		create(ctx, namespace, "last", nil)
 		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
 		Expect(events.Seen()).To(ContainElements("ADDED new", "DELETED new"))
@@ -126,10 +122,8 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("may lack the right to watch, which the error of Watch then names", func(ctx SpecContext) {
-		blind, err := controlPlane().User("blind-" + namespace)
-		Expect(err).NotTo(HaveOccurred())
 		o := options()
-		o.RestConfig = blind
+		o.RestConfig = Must(controlPlane().User("blind-" + namespace))
 		_, done := watching(o)
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("needs list and watch on pods"))))
 	}, SpecTimeout(2*patience))
@@ -160,8 +154,7 @@ var _ = Describe("A Reconciler", Label("api-server"), func() {
 		Expect(m.AddExtension(&touch{})).To(Succeed())
 		runManager(ctx, m)
 
-		outside, err := createPod(ctx, other, NewPod("pod", nil))
-		Expect(err).NotTo(HaveOccurred())
+		outside := Must(createPod(ctx, other, NewPod("pod", nil)))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(func() (*corev1.Pod, error) {
 			return clients().CoreV1().Pods(namespace).Get(ctx, "pod", metav1.GetOptions{})
