@@ -319,7 +319,6 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		Expect(resp.Body.Close()).To(Succeed())
 		Expect(resp.StatusCode).To(Equal(http.StatusOK), "the kubelet shows none")
 	}, SpecTimeout(4*patience))
-
 })
 
 // kubernetesWithWebhookCredentials starts an API server that shows a client certificate to the webhook on a port.

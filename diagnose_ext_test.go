@@ -115,7 +115,6 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(m.AddExtension(handleFunc{name: diagnose.CanaryName, handle: addEnv{}.Handle})).To(Succeed())
 		Expect(m.Validate()).To(MatchError(ContainSubstring("has the name of the webhook that Diagnose calls")))
 	})
-
 })
 
 // portOf is the port that a Manager listens on.

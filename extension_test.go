@@ -158,7 +158,6 @@ var _ = Describe("AddExtension", func() {
 		Expect(m.ListExtensions()).To(Equal([]Extension{valueExtension{"first"}}))
 		Expect(m.ListReconcilers()).To(Equal([]Reconciler{&reconciler{}}))
 	})
-
 })
 
 var _ = Describe("The name of an extension", func() {
@@ -214,7 +213,6 @@ var _ = Describe("The name of an extension", func() {
 		Entry("one that is too long", strings.Repeat("a", 100), strings.Repeat("a", 63)),
 		Entry("one that would end in a dash", strings.Repeat("a", 62)+"-b", strings.Repeat("a", 62)),
 	)
-
 })
 
 var _ = DescribeTable("The package that names an extension called plainly Extension",

@@ -173,7 +173,6 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(5*patience))
-
 })
 
 // health asks the webhook's own port, as the kubelet would.

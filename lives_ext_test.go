@@ -388,10 +388,7 @@ func (s *scene) secret(ctx context.Context) *corev1.Secret {
 }
 
 // certificates returns the CA of the program, or nil if it has none.
-func (s *scene) certificates(ctx context.Context) []byte {
-	GinkgoHelper()
-	return s.secret(ctx).Data["ca.crt"]
-}
+func (s *scene) certificates(ctx context.Context) []byte { return s.secret(ctx).Data["ca.crt"] }
 
 // logged returns the lines of the log.
 func (s *scene) logged() string {
