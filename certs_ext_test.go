@@ -1,18 +1,30 @@
 package eirinix_test
 
+// This file specifies the certificates of a program: those of its Secret, those from elsewhere, and those of its callers.
+
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
-	"slices"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix"
@@ -36,27 +48,6 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		return m
 	}
 
-	It("is one for several Managers that start at once", func(ctx SpecContext) {
-		const replicas = 5
-		var managers []*eirinix.ExtensionManager
-		for range replicas {
-			o := urlOptions(namespace)
-			o.Port = 8443 // the configuration must not depend on the order of the writes
-			m := addEnvManager(o)
-			managers = append(managers, m)
-		}
-		for _, m := range managers {
-			startManager(ctx, m)
-		}
-		for _, m := range managers {
-			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-		}
-		shared := secret(ctx).Data["ca.crt"]
-		for _, m := range managers {
-			Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(shared))
-		}
-	}, SpecTimeout(3*patience))
-
 	It("keeps its CA over a restart, and the address may change", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Host, o.ListenAddress = "localhost", ":0"
@@ -72,58 +63,29 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(secret(ctx).Data["tls.crt"]).To(Equal(before.Data["tls.crt"]))
 	}, SpecTimeout(3*patience))
 
-	DescribeTable("is mended when it is unusable",
-		func(ctx SpecContext, data func() map[string][]byte) {
+	DescribeTable("is mended or migrated, and keeps the data of others",
+		func(ctx SpecContext, made func() map[string][]byte, kept ...string) {
+			data := made()
 			_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data(),
+				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data,
 			}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
-			run(ctx)
+			m := run(ctx)
 			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-			for key, value := range data() {
-				if key == "certificate" || key == "foreign" {
-					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "the data of others are kept")
-				}
+			for _, key := range kept {
+				Expect(secret(ctx).Data).To(HaveKeyWithValue(key, data[key]))
+			}
+			if crt, migrated := data["ca_certificate"]; migrated {
+				Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
 			}
 		},
-		Entry("empty", func() map[string][]byte { return nil }, SpecTimeout(2*patience)),
-		Entry("garbage", func() map[string][]byte {
+		Entry("where it is garbage", func() map[string][]byte {
 			return map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}
-		}, SpecTimeout(2*patience)),
-		Entry("truncated", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key[:len(key)/2]}
-		}, SpecTimeout(2*patience)),
-		Entry("expired", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(-time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
-		}, SpecTimeout(2*patience)),
-		Entry("mismatched", func() map[string][]byte {
-			crt, _ := newCA(time.Now().Add(time.Hour))
-			_, key := newCA(time.Now().Add(time.Hour))
-			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
-		}, SpecTimeout(2*patience)),
+		}, "foreign", SpecTimeout(2*patience)),
+		Entry("where it is EiriniX's, whose CA goes on", secretOfEiriniX, "certificate", "private_key", "ca_private_key", SpecTimeout(2*patience)),
 	)
 
-	It("of EiriniX is migrated, with its CA and its own keys kept", func(ctx SpecContext) {
-		private := Must(rsa.GenerateKey(rand.Reader, 2048))
-		crt, key := ForeignCA(private, time.Now()), PKCS1(private)
-		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"},
-			Data: map[string][]byte{
-				"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
-				"ca_certificate": crt, "ca_private_key": key,
-			},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		m := run(ctx)
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
-		Expect(secret(ctx).Data).To(HaveKeyWithValue("ca_private_key", key))
-		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
-	}, SpecTimeout(2*patience))
-
-	It("has its CA rotated on demand, and logs it", func(ctx SpecContext) {
+	It("has its CA rotated on demand, with Events and metrics", func(ctx SpecContext) {
 		m := run(ctx)
 		before := secret(ctx).Data["ca.crt"]
 		Expect(m.RotateCA(ctx, eirinix.RotateOptions{})).To(Succeed())
@@ -147,71 +109,30 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		))
 	}, SpecTimeout(2*patience))
 
-	It("takes away no CA that another replica may serve, until it had time to go", func(ctx SpecContext) {
-		named := func(name string) []byte {
-			authority, err := ca.New(name, time.Hour, time.Now())
-			Expect(err).NotTo(HaveOccurred())
-			return authority.CertificatePEM
-		}
-		sibling, foreign := named(namespace+"-setupcertificate"), named("another")
-		registering := addEnvManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
+	It("is not rotated by a program that may not, which leaves an Event", func(ctx SpecContext) {
+		registering := addEnvManager(urlOptionsAt(namespace, 8443))
 		Expect(registering.RegisterExtensions()).To(Succeed())
-		c := configuration(ctx, registering)
-		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), foreign...)
-		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		DeferCleanup(registering.Unregister)
+		o := urlOptionsAt(namespace, 8443)
+		o.SetupCertificate = new(false) // the rotation is for another program
+		runManager(ctx, addEnvManager(o))
+		_, err := clients().CoreV1().Secrets(namespace).Patch(ctx, namespace+"-setupcertificate", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"eirinix.cloudfoundry.org/rotate-ca":"now"}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-
-		o := urlOptions(namespace)
-		o.Port = 8443
-		m := addEnvManager(o)
-		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 6 * time.Second})
-		runManager(ctx, m)
-		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
-		own := string(secret(ctx).Data["ca.crt"])
-		Expect(trusted()).To(And(
-			ContainSubstring(string(sibling)), // it may have started while the Secret was lost
-			ContainSubstring(string(foreign)), // and this may be of a replica that does not make its certificates itself
-			ContainSubstring(own)))
-		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(foreign))), "longer than a replica hesitates")
-		Eventually(trusted).WithTimeout(patience).Should(Equal(own))
-
-		By("not a CA that replaces its own")
-		c = configuration(ctx, m)
-		c.Webhooks[0].ClientConfig.CABundle = foreign
-		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(trusted).WithTimeout(3 * time.Second).Should(Equal(own))
-	}, SpecTimeout(2*patience))
-
-	It("has its CA rotated when an annotation asks for it", func(ctx SpecContext) {
-		run(ctx)
-		before := secret(ctx)
-		before.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
-		_, err := clients().CoreV1().Secrets(namespace).Update(ctx, before, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func() []byte { return secret(ctx).Data["ca.crt"] }).WithTimeout(patience).ShouldNot(Equal(before.Data["ca.crt"]))
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(2*patience))
-
-	It("never holds a serving certificate", func(ctx SpecContext) {
-		run(ctx)
-		for key, value := range secret(ctx).Data {
-			for block, rest := pem.Decode(value); block != nil; block, rest = pem.Decode(rest) {
-				if block.Type == "CERTIFICATE" {
-					c, err := x509.ParseCertificate(block.Bytes)
-					Expect(err).NotTo(HaveOccurred())
-					Expect(c.IsCA).To(BeTrue(), key)
-				}
-			}
-		}
+		Eventually(func() ([]corev1.Event, error) {
+			all, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=CARotationBlocked"})
+			return all.Items, err
+		}).WithContext(ctx).WithTimeout(patience).ShouldNot(BeEmpty())
 	}, SpecTimeout(2*patience))
 })
 
-// newCA returns a CA as other programs make it.
-func newCA(notAfter time.Time) (certificate, key []byte) {
-	GinkgoHelper()
-	private := NewKey()
-	return ForeignCA(private, notAfter.AddDate(-1, 0, 0), func(c *x509.Certificate) { c.NotAfter = notAfter }), PKCS8(private)
+// secretOfEiriniX returns the data of a Secret as EiriniX made it.
+func secretOfEiriniX() map[string][]byte {
+	private := Must(rsa.GenerateKey(rand.Reader, 2048))
+	return map[string][]byte{
+		"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
+		"ca_certificate": ForeignCA(private, time.Now()), "ca_private_key": PKCS1(private),
+	}
 }
 
 // certificateMetrics returns the metrics of one Secret, by name and role or phase.
@@ -237,4 +158,194 @@ func certificateMetrics(namespace string) map[string]float64 {
 		}
 	}
 	return found
+}
+
+// issuer is a CA outside of the program.
+type issuer struct{ *ca.Authority }
+
+func newIssuer() issuer {
+	GinkgoHelper()
+	return issuer{NewCA(time.Hour, time.Now())}
+}
+
+// issue returns the data of the Secret that cert-manager would write.
+func (i issuer) issue() map[string][]byte {
+	GinkgoHelper()
+	certificate, key := Issue(i.Authority, ForServer("127.0.0.1"))
+	return map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": i.CertificatePEM}
+}
+
+// signAll approves and signs every request to a signer.
+func (i issuer) signAll(ctx context.Context, signer string) {
+	requests := clients().CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
+	if err != nil {
+		return // tried again
+	}
+	for _, csr := range list.Items {
+		if len(csr.Status.Certificate) > 0 {
+			continue
+		}
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Spec"}}
+		approved, err := requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
+		if err != nil {
+			continue
+		}
+		block, _ := pem.Decode(approved.Spec.Request)
+		if asked, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
+			approved.Status.Certificate = Sign(i.Authority, asked.PublicKey, ForServer("127.0.0.1"))
+			_, _ = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
+		}
+	}
+}
+
+func write(dir string, files map[string][]byte) {
+	GinkgoHelper()
+	for name, text := range files {
+		Expect(os.WriteFile(filepath.Join(dir, name), text, 0o600)).To(Succeed())
+	}
+}
+
+// servedBy returns the issuer of the certificate that a Manager serves.
+func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
+	return func() ([]byte, error) { return IssuerAt(m.Addr()) }
+}
+
+var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+	})
+	manager := func() *eirinix.ExtensionManager {
+		m := addEnvManager(options)
+		eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: 5 * time.Second})
+		return m
+	}
+	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
+		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
+	}
+
+	It("in files are waited for, served, and replaced without a gap", func(ctx SpecContext) {
+		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
+		logger, logs := Observed()
+		options.Logger, options.Certificates = logger, eirinix.FromFiles(dir, "server.pem", "", "")
+		m := manager()
+		startManager(ctx, m)
+		Eventually(func() int { return logs.FilterMessageSnippet("waiting for a serving certificate").Len() }).WithTimeout(patience).Should(Equal(1))
+		Expect(logs.FilterMessageSnippet("waiting for a serving certificate").All()[0].ContextMap()["reason"]).To(ContainSubstring("server.pem does not exist (yet)"))
+		Expect(m.Ready()).NotTo(BeClosed())
+
+		issued := first.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(first.CertificatePEM)))
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
+			HaveKeyWithValue("eirinix_certificate_expiration_timestamp_seconds serving", BeNumerically("~", time.Now().Unix()+3600, 100)),
+			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.)))
+
+		By("another CA")
+		issued = second.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(ContainSubstring(string(second.CertificatePEM)))
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
+			"another replica may still serve a certificate of the first one")
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
+
+		By("garbage")
+		write(dir, map[string][]byte{"server.pem": []byte("garbage")})
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_certificate_failing"] }).WithTimeout(patience).Should(Equal(1.))
+		Expect(createPod(ctx, namespace, NewPod("third", nil))).To(beMutated(), "the last good one is kept")
+	}, SpecTimeout(5*patience))
+
+	It("in a Secret are served", func(ctx SpecContext) {
+		first := newIssuer()
+		options.Certificates = eirinix.FromSecret("", "webhook-cert")
+		m := manager()
+		startManager(ctx, m)
+		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: first.issue(),
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+
+	It("come from a signer", func(ctx SpecContext) {
+		signer := newIssuer()
+		options.Certificates = eirinix.FromCSR("example.org/"+namespace, eirinix.SignerOptions{TrustPEM: signer.CertificatePEM})
+		m := manager()
+		startManager(ctx, m)
+		Eventually(func(g Gomega) {
+			signer.signAll(ctx, "example.org/"+namespace)
+			g.Expect(m.Ready()).To(BeClosed())
+		}).WithTimeout(patience).Should(Succeed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(signer.CertificatePEM)))
+	}, SpecTimeout(4*patience))
+})
+
+var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
+	It("answers only the API server that presents a certificate", func(ctx SpecContext) {
+		const name = "kube-apiserver"
+		authority := NewCA(time.Hour, time.Now())
+		namespace, port := newNamespace(ctx), FreePort()
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions(namespace)
+		o.Port, o.ListenAddress = port, ""
+		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/callers", Names: []string{name}}
+		m := addEnvManager(o)
+		runManager(ctx, m)
+
+		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
+		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
+
+		configured := kubernetesWithWebhookCredentials(ctx, authority, name, port)
+		Expect(configured.CoreV1().Pods(namespace).Create(ctx, NewPod("known", nil), metav1.CreateOptions{})).To(beMutated())
+
+		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
+		DeferCleanup(probe.CloseIdleConnections)
+		resp, err := probe.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(resp.Body.Close()).To(Succeed())
+		Expect(resp.StatusCode).To(Equal(http.StatusOK), "the kubelet shows none")
+	}, SpecTimeout(4*patience))
+})
+
+// kubernetesWithWebhookCredentials starts an API server that shows a client certificate to the webhook on a port.
+func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, name string, port int32) kubernetes.Interface {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	write := func(file string, content any) string {
+		text, err := json.Marshal(content)
+		Expect(err).NotTo(HaveOccurred())
+		path := filepath.Join(dir, file)
+		Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
+		return path
+	}
+	certificate, key := Issue(authority, ForClient(name))
+	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
+		"name": net.JoinHostPort("127.0.0.1", fmt.Sprint(port)),
+		"user": map[string]any{"client-certificate-data": certificate, "client-key-data": key},
+	}}})
+	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
+	config := write("admission.json", map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+		"plugins": []any{
+			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
+			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
+		},
+	})
+	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config)
+	Expect(err).NotTo(HaveOccurred())
+	return Clients(server.Config())
 }

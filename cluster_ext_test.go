@@ -2,7 +2,12 @@ package eirinix_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -11,12 +16,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
+
+// This file holds what the specs with an API server share: the control plane, and a program with one extension.
+
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
+const patience = 30 * time.Second
 
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane
@@ -54,6 +66,33 @@ func urlOptions(namespace string) eirinix.ManagerOptions {
 	}
 }
 
+// urlOptionsAt are options for URL mode with a port that API servers call; nothing listens there.
+func urlOptionsAt(namespace string, port int32) eirinix.ManagerOptions {
+	o := urlOptions(namespace)
+	o.Port = port
+	return o
+}
+
+// between is a connection whose requests pass f on their way to the API server.
+func between(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
+	config := controlPlane().Config()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) { return f(r, next) })
+	})
+	return config
+}
+
+// answered is an answer that the API server gives to a request that it does not carry out.
+func answered(r *http.Request, err *apierrors.StatusError) (*http.Response, error) {
+	status := err.Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	text, failed := json.Marshal(status)
+	return &http.Response{
+		StatusCode: int(err.Status().Code), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(string(text))), Request: r,
+	}, failed
+}
+
 // runManager runs m until the spec ends and waits until it is ready.
 func runManager(ctx context.Context, m *eirinix.ExtensionManager) {
 	done := startManager(ctx, m)
@@ -80,9 +119,9 @@ func startManager(ctx context.Context, m *eirinix.ExtensionManager) <-chan error
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		fingerprint, hooks := m.GetManagerOptions().OperatorFingerprint, clients().AdmissionregistrationV1()
 		err := hooks.MutatingWebhookConfigurations().Delete(ctx, fingerprint+"-mutating-hook", metav1.DeleteOptions{})
-		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		err = hooks.ValidatingWebhookConfigurations().Delete(ctx, fingerprint+"-validating-hook", metav1.DeleteOptions{})
-		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
 	})
 	return result
 }
@@ -119,8 +158,16 @@ func (addEnv) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req 
 // addEnvManager returns a Manager with the extension addEnv.
 func addEnvManager(options eirinix.ManagerOptions) *eirinix.ExtensionManager {
 	GinkgoHelper()
+	return managerOf(options, addEnv{})
+}
+
+// managerOf returns a Manager with steps.
+func managerOf(options eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
+	GinkgoHelper()
 	m := eirinix.NewManager(options)
-	Expect(m.AddExtension(addEnv{})).To(Succeed())
+	for _, step := range steps {
+		Expect(m.AddExtension(step)).To(Succeed())
+	}
 	return m
 }
 

@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies the diagnosis of a program that is registered at an API server. Each finding is in internal/diagnose.
+
 import (
 	"context"
 	"fmt"
@@ -9,7 +11,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,58 +62,20 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(m.Ready()).To(BeClosed())
 	}, SpecTimeout(3*patience))
 
-	It("reports each obstacle with its remedy", func(ctx SpecContext) {
-		logger, logs := Observed()
-		options.Logger, options.Port = logger, FreePort() // where nothing listens
-		m := manager()
-		runManager(ctx, m)
-		report := m.Diagnose(ctx)
-		Expect(codes(report)).To(ConsistOf(diagnosis.PortMismatch), "%s", report)
-		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+fmt.Sprint(options.Port)), ContainSubstring("connection refused"))))
-		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
-		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", 0.))
-	}, SpecTimeout(3*patience))
-
-	It("reports a missing registration, from a program that registers nothing", func(ctx SpecContext) {
+	It("reports a missing registration, and settings that keep steps apart, from a program that registers nothing", func(ctx SpecContext) {
 		options.Port = 8443
-		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnosis.NotRegistered))
+		m := manager()
+		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+			ID: "apart", Settings: eirinix.Settings{Isolated: true}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+		})).To(Succeed())
+		report := m.Diagnose(ctx)
+		Expect(codes(report)).To(ContainElement(diagnosis.NotRegistered))
+		Expect(report.Findings).To(ContainElement(And(HaveField("Code", diagnosis.SharedCalls), HaveField("Message", ContainSubstring("because of Isolated")))))
 		options.Host = ""
 		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.NotStarted))
 	}, SpecTimeout(patience))
 
-	It("leaves nothing behind, and is called for nothing else", func(ctx SpecContext) {
-		m := manager()
-		runManager(ctx, m)
-		began := time.Now().Unix()
-		for range 3 {
-			Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
-		}
-		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", BeNumerically(">=", began)))
-		maps, err := clients().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(maps.Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))
-		m.Stop() // so that every call of it fails
-		Eventually(func() error {
-			_, err := createPod(ctx, namespace, NewPod("pod", nil))
-			return err
-		}).WithTimeout(patience).ShouldNot(Succeed())
-		for name, create := range map[string]func() error{
-			"another ConfigMap": func() error {
-				_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				return err
-			},
-			"one with the label that is really made": func() error {
-				_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-					Name: "labelled", Labels: map[string]string{diagnose.CanaryLabel: namespace},
-				}}, metav1.CreateOptions{})
-				return err
-			},
-		} {
-			Expect(create()).To(Succeed(), name)
-		}
-	}, SpecTimeout(3*patience))
-
-	It("does not ask the program's own steps about its own question", func(ctx SpecContext) {
+	It("leaves nothing behind, and asks no step of the program about its own question", func(ctx SpecContext) {
 		m := manager()
 		var asked atomic.Int64
 		Expect(m.AddExtension(eirinix.Mutation[*corev1.ConfigMap]{ID: "maps", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
@@ -120,70 +83,17 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 			return nil
 		}})).To(Succeed())
 		runManager(ctx, m)
+		began := time.Now().Unix()
 		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
+		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", BeNumerically(">=", began)))
+		maps, err := clients().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(maps.Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))
 		Expect(asked.Load()).To(BeZero())
-		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
+		_, err = clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("one", nil), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
-
-	It("reports nothing but that another version is registered, during a rollout that adds steps", func(ctx SpecContext) {
-		options = urlOptionsAt(namespace, FreePort())
-		options.ListenAddress = ""
-		runManager(ctx, manager())
-		logger, logs := Observed()
-		options.Logger, options.ListenAddress = logger, "127.0.0.1:0" // its calls arrive at the first one
-		next := manager()
-		Expect(next.AddExtension(eirinix.Mutation[*corev1.ConfigMap]{ID: "added", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }})).To(Succeed())
-		runManager(ctx, next)
-		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
-		for _, line := range logs.All() {
-			Expect(line.Level).To(BeNumerically("<", zap.ErrorLevel), "%s %v", line.Message, line.ContextMap())
-			Expect(line.ContextMap()).NotTo(HaveKeyWithValue("code", BeEquivalentTo(diagnosis.NotRegistered)))
-		}
-		report := next.Diagnose(ctx)
-		Expect(report.Err()).NotTo(HaveOccurred())
-		found, waits := report.Find(diagnosis.SeveralVersions)
-		Expect(waits).To(BeTrue(), "%s", report)
-		Expect(found.Message).To(ContainSubstring("added"))
-		for _, code := range []diagnosis.Code{diagnosis.NotRegistered, diagnosis.Excluded, diagnosis.WrongTarget} {
-			_, found := report.Find(code)
-			Expect(found).To(BeFalse(), "%s", report)
-		}
-		Expect(report.String()).NotTo(ContainSubstring("RegisterExtensions"))
-	}, SpecTimeout(3*patience))
-
-	It("finds what an earlier fingerprint has left at its address, and how to remove it", func(ctx SpecContext) {
-		options = urlOptionsAt(namespace, FreePort())
-		options.ListenAddress, options.OperatorFingerprint = "", namespace+"-old"
-		old := manager()
-		runManager(ctx, old)
-		old.Stop()
-		logger, logs := Observed()
-		options.Logger, options.OperatorFingerprint = logger, namespace
-		m := manager()
-		runManager(ctx, m)
-		orphan := namespace + "-old-mutating-hook"
-		line := "kubectl delete mutatingwebhookconfiguration " + orphan
-		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
-		said := logs.FilterMessageSnippet("MutatingWebhookConfiguration " + orphan + " calls this program").All()
-		Expect(said).To(HaveExactElements(HaveField("Level", zap.ErrorLevel)))
-		Expect(said[0].ContextMap()).To(HaveKeyWithValue("remedy", HaveSuffix(line)))
-		report := m.Diagnose(ctx)
-		Expect(codes(report)).To(ConsistOf(diagnosis.Orphaned), "%s", report)
-		Expect(report.String()).To(And(ContainSubstring(line), Not(ContainSubstring("another program"))))
-		options.ListenAddress = "127.0.0.1:0"
-		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.Orphaned), "as a program that does not run")
-		_, err := createPod(ctx, namespace, NewPod("first", nil))
-		Expect(err).To(MatchError(ContainSubstring("."+namespace+"-old.")), "it refuses everything")
-
-		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, orphan, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() error { return m.Diagnose(ctx).Err() }).WithTimeout(patience).Should(Succeed())
-		Eventually(func() error {
-			_, err := createPod(ctx, namespace, NewPod("second", nil))
-			return err
-		}).WithTimeout(patience).Should(Succeed())
-	}, SpecTimeout(3*patience))
 
 	It("prints the missing rights as a manifest when it lacks rights", func(ctx SpecContext) {
 		config, err := controlPlane().User("powerless-" + namespace)
@@ -205,13 +115,6 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(m.AddExtension(handleFunc{name: diagnose.CanaryName, handle: addEnv{}.Handle})).To(Succeed())
 		Expect(m.Validate()).To(MatchError(ContainSubstring("has the name of the webhook that Diagnose calls")))
 	})
-
-	It("gives up when its context ends", func(ctx SpecContext) {
-		options.Port = 8443
-		ended, cancel := context.WithTimeout(ctx, time.Millisecond)
-		cancel()
-		Expect(manager().Diagnose(ended).Err()).To(HaveOccurred())
-	}, SpecTimeout(patience))
 })
 
 // portOf is the port that a Manager listens on.

@@ -30,9 +30,8 @@ var _ = Describe("The documentation", func() {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	// anchors are the anchors that GitHub derives from the headings of a page.
 	anchors := func(page string) (found []string) {
-		text, err := os.ReadFile(page)
-		Expect(err).NotTo(HaveOccurred())
-		for _, h := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		text := textOf(page)
+		for _, h := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			plain := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
 			found = append(found, strings.ReplaceAll(plain, " ", "-"))
 		}
@@ -47,14 +46,12 @@ var _ = Describe("The documentation", func() {
 	}
 	for _, page := range pages {
 		It("shows code that is compiled, and links to files that exist: "+page, func() {
-			text, err := os.ReadFile(page)
-			Expect(err).NotTo(HaveOccurred())
-			for _, found := range snippet.FindAllStringSubmatch(string(text), -1) {
-				source, err := os.ReadFile(found[1])
-				Expect(err).NotTo(HaveOccurred())
-				Expect(dedent(string(source))).To(ContainSubstring(dedent(found[2])), "%s quotes %s", page, found[1])
+			text := textOf(page)
+			for _, found := range snippet.FindAllStringSubmatch(text, -1) {
+				source := textOf(found[1])
+				Expect(dedent(source)).To(ContainSubstring(dedent(found[2])), "%s quotes %s", page, found[1])
 			}
-			for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+			for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 				target := page
 				if found[1] != "" {
 					target = filepath.Join(filepath.Dir(page), found[1])
@@ -68,46 +65,35 @@ var _ = Describe("The documentation", func() {
 	}
 
 	It("lists every metric, and no other", func() {
-		page, err := os.ReadFile("docs/reference/metrics.md")
-		Expect(err).NotTo(HaveOccurred())
-		admission, err := os.ReadFile("internal/admit/metrics.go")
-		Expect(err).NotTo(HaveOccurred())
-		steps, err := os.ReadFile("internal/chain/metrics.go")
-		Expect(err).NotTo(HaveOccurred())
-		report, err := os.ReadFile("internal/controller/report.go")
-		Expect(err).NotTo(HaveOccurred())
-		audit, err := os.ReadFile("internal/audit/metrics.go")
-		Expect(err).NotTo(HaveOccurred())
-		reads, err := os.ReadFile("internal/reads/metrics.go")
-		Expect(err).NotTo(HaveOccurred())
-		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(page), -1)
-		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|read|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(steps)+string(report)+string(audit)+string(reads), -1)
+		page := textOf("docs/reference/metrics.md")
+		var sources string
+		for _, room := range []string{"admit/metrics", "chain/metrics", "controller/report", "audit/metrics", "reads/metrics"} {
+			sources += textOf("internal/" + room + ".go")
+		}
+		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(page, -1)
+		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|read|registration)_[a-z_]+)"`).FindAllStringSubmatch(sources, -1)
 		Expect(made).NotTo(BeEmpty())
-		name := func(m []string) string { return m[1] }
-		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))
+		Expect(namesOf(documented)).To(ConsistOf(namesOf(made)))
 	})
 
 	It("names specs that prove the answers to threats", func() {
-		page, err := os.ReadFile("docs/threat-model.md")
-		Expect(err).NotTo(HaveOccurred())
+		page := textOf("docs/threat-model.md")
 		proof := regexp.MustCompile("`([a-z0-9_/]+_test\\.go)`: \"([^\"]+)\"")
-		rows := regexp.MustCompile(`(?m)^\| (\d+) \| [^|]+ \| ([^|]+) \|([^|]*)\|$`).FindAllStringSubmatch(string(page), -1)
+		rows := regexp.MustCompile(`(?m)^\| (\d+) \| [^|]+ \| ([^|]+) \|([^|]*)\|$`).FindAllStringSubmatch(page, -1)
 		Expect(rows).To(HaveLen(18), "SIG Security's model has 18 threats")
 		for i, row := range rows {
 			Expect(row[1]).To(Equal(strconv.Itoa(i + 1)))
 			Expect(proof.MatchString(row[3]) || strings.Contains(row[2], "not ours")).To(BeTrue(), "threat %s has neither a spec nor a reason", row[1])
 		}
-		for _, named := range proof.FindAllStringSubmatch(string(page), -1) {
-			source, err := os.ReadFile(named[1])
-			Expect(err).NotTo(HaveOccurred())
+		for _, named := range proof.FindAllStringSubmatch(page, -1) {
+			source := textOf(named[1])
 			running := `\b((It|Entry|Describe|DescribeTable)\("[^"]*|func )` // and no pending one
-			Expect(string(source)).To(MatchRegexp(running+regexp.QuoteMeta(named[2])), named[1])
+			Expect(source).To(MatchRegexp(running+regexp.QuoteMeta(named[2])), named[1])
 		}
 	})
 
 	It("lists every finding of a diagnosis, and no other", func() {
-		page, err := os.ReadFile("docs/reference/findings.md")
-		Expect(err).NotTo(HaveOccurred())
+		page := textOf("docs/reference/findings.md")
 		source, err := parser.ParseFile(token.NewFileSet(), "diagnosis/diagnosis.go", nil, 0)
 		Expect(err).NotTo(HaveOccurred())
 		var declared []string
@@ -122,46 +108,40 @@ var _ = Describe("The documentation", func() {
 		})
 		Expect(declared).NotTo(BeEmpty())
 		row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| [^|]+ \\| ((?:problem|warning|note)[^|]*) \\| [^|]+ \\|$")
-		documented := row.FindAllStringSubmatch(string(page), -1)
-		Expect(namesOf(documented, func(m []string) string { return m[1] })).To(ConsistOf(declared))
+		documented := row.FindAllStringSubmatch(page, -1)
+		Expect(namesOf(documented)).To(ConsistOf(declared))
 	})
 
 	It("alerts on metrics that there are", func() {
-		page, err := os.ReadFile("docs/reference/metrics.md")
-		Expect(err).NotTo(HaveOccurred())
-		rules, err := os.ReadFile("docs/alerts.yaml")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(yaml.UnmarshalStrict(rules, new(map[string]any))).To(Succeed())
-		used := regexp.MustCompile(`eirinix_[a-z_]+`).FindAllString(string(rules), -1)
+		page := textOf("docs/reference/metrics.md")
+		rules := textOf("docs/alerts.yaml")
+		Expect(yaml.UnmarshalStrict([]byte(rules), new(map[string]any))).To(Succeed())
+		used := regexp.MustCompile(`eirinix_[a-z_]+`).FindAllString(rules, -1)
 		Expect(used).NotTo(BeEmpty())
 		for _, name := range used {
-			Expect(string(page)).To(ContainSubstring("`" + strings.TrimSuffix(name, "_bucket") + "`"))
+			Expect(page).To(ContainSubstring("`" + strings.TrimSuffix(name, "_bucket") + "`"))
 		}
 	})
 
 	It("has a go.mod that keeps programs with an old google.golang.org/genproto building", func() {
-		text, err := os.ReadFile("go.mod")
-		Expect(err).NotTo(HaveOccurred())
-		required := regexp.MustCompile(`(?m)^\tgoogle\.golang\.org/genproto v0\.0\.0-(\d{8})`).FindSubmatch(text)
+		text := textOf("go.mod")
+		required := regexp.MustCompile(`(?m)^\tgoogle\.golang\.org/genproto v0\.0\.0-(\d{8})`).FindStringSubmatch(text)
 		Expect(required).NotTo(BeNil())
-		Expect(strconv.Atoi(string(required[1]))).To(BeNumerically(">", 20230525), "its packages became modules of their own on that day")
+		Expect(strconv.Atoi(required[1])).To(BeNumerically(">", 20230525), "its packages became modules of their own on that day")
 	})
 
 	It("has programs on controller-runtime raise their modules to the versions of go.mod", func() {
-		mod, err := os.ReadFile("go.mod")
-		Expect(err).NotTo(HaveOccurred())
-		page, err := os.ReadFile("docs/migrating-from-controller-runtime.md")
-		Expect(err).NotTo(HaveOccurred())
-		versions := regexp.MustCompile(`(?m)^\t(k8s\.io/api|sigs\.k8s\.io/controller-runtime) (v\S+)$`).FindAllSubmatch(mod, -1)
+		mod := textOf("go.mod")
+		page := textOf("docs/migrating-from-controller-runtime.md")
+		versions := regexp.MustCompile(`(?m)^\t(k8s\.io/api|sigs\.k8s\.io/controller-runtime) (v\S+)$`).FindAllStringSubmatch(mod, -1)
 		Expect(versions).To(HaveLen(2))
-		Expect(string(page)).To(ContainSubstring("#\\1@" + string(versions[0][2]) + "#p"))
-		Expect(string(page)).To(ContainSubstring("sigs.k8s.io/controller-runtime@" + string(versions[1][2])))
+		Expect(page).To(ContainSubstring("#\\1@" + versions[0][2] + "#p"))
+		Expect(page).To(ContainSubstring("sigs.k8s.io/controller-runtime@" + versions[1][2]))
 	})
 
 	It("quotes the README's programs at all", func() {
-		text, err := os.ReadFile("README.md")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(len(snippet.FindAll(text, -1))).To(BeNumerically(">=", 3))
+		text := textOf("README.md")
+		Expect(len(snippet.FindAllString(text, -1))).To(BeNumerically(">=", 3))
 	})
 })
 
@@ -170,12 +150,19 @@ func dedent(text string) string {
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
 }
 
-func namesOf[T any](all []T, name func(T) string) []string {
-	var found []string
-	for _, v := range all {
-		found = append(found, name(v))
+// namesOf returns what the first group of each match holds.
+func namesOf(matches [][]string) (all []string) {
+	for _, m := range matches {
+		all = append(all, m[1])
 	}
-	return found
+	return all
+}
+
+func textOf(file string) string {
+	GinkgoHelper()
+	text, err := os.ReadFile(file)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
 }
 
 // played sends objects to the steps of a documented example, as API servers do: it creates them, and updates them as they were

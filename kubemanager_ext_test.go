@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies a Manager beside a controller-runtime manager: that of the program, or the one that it makes itself.
+
 import (
 	"context"
 	"crypto/tls"
@@ -14,7 +16,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,21 +40,16 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	})
 	kubeManager := func(server webhook.Server) manager.Manager {
 		GinkgoHelper()
-		mgr, err := manager.New(controlPlane().Config(), manager.Options{
+		return Must(manager.New(controlPlane().Config(), manager.Options{
 			Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		return mgr
+		}))
 	}
 	add := func(o eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
 		GinkgoHelper()
-		m := eirinix.NewManager(o)
-		for _, s := range steps {
-			Expect(m.AddExtension(s)).To(Succeed())
-		}
+		m := managerOf(o, steps...)
 		DeferCleanup(func(ctx context.Context) {
 			err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})
-			Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+			Expect(client.IgnoreNotFound(err)).To(Succeed())
 		})
 		return m
 	}
@@ -74,26 +70,9 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-
-		var pods corev1.PodList
-		Eventually(func(g Gomega) {
-			g.Expect(m.GetKubeManager().GetClient().List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
-			g.Expect(pods.Items).To(HaveLen(1))
-		}).WithTimeout(patience).Should(Succeed(), "from the shared cache")
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("was started before")))
-	}, SpecTimeout(3*patience))
-
-	It("is started by Run", func(ctx SpecContext) {
-		options.KubeManager = kubeManager(nil)
-		m := add(options, addEnv{})
-		stop, ended := start(m.Run)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		stop()
-		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 	}, SpecTimeout(3*patience))
 
 	It("is joined by Run when it runs already", func(ctx SpecContext) {
@@ -101,8 +80,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
 		m := add(options)
-		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "more steps may be added until the manager starts")
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.AddExtension(addEnv{})).To(Succeed(), "until Run")
 		_, left := start(m.Run)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
@@ -121,44 +99,21 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
 		options.KubeManager, options.ListenAddress = kubeManager(server), ""
 		m := add(options, addEnv{})
-		other := options
-		other.OperatorFingerprint += "-other"
-		sharing := add(other, handleFunc{name: "other", handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, "other", "yes")
-			return m.PatchFromPod(req, pod)
-		}})
 		options.KubeManager.GetWebhookServer().Register("/theirs", http.NotFoundHandler())
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
-		Eventually(sharing.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(And(beMutated(), HaveField("Labels", HaveKey("other"))))
-		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
-		resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).
-			Post("https://"+m.Addr().String()+"/"+namespace+"/mutate/newer", "application/json", nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(resp.Body.Close()).To(Succeed())
-		Expect(resp).To(HaveHTTPStatus(http.StatusServiceUnavailable), "a replica of another version may know it")
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(first.CertificatePEM))
 
-		put(second) // the server goes over to it at its own time, and waits for neither Manager
-		for _, one := range []*eirinix.ExtensionManager{m, sharing} {
-			Eventually(func() string { return string(configuration(ctx, one).Webhooks[0].ClientConfig.CABundle) }).
-				WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
-		}
+		put(second) // the server goes over to it at its own time, and does not wait for the Manager
+		Eventually(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }).
+			WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Eventually(func(g Gomega) { // an API server acts on a configuration some milliseconds after it took it
 			g.Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		}).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(4*patience))
-
-	It("has a server of ours serve where its own has no certificates, however that was set up", func(ctx SpecContext) {
-		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}}))
-		m := add(options, addEnv{})
-		start(options.KubeManager.Start)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(2*patience))
 
 	It("has a server of ours serve with its TLSOpts, and at its address", func(ctx SpecContext) {
 		server, inherited := webhook.Options{Host: "127.0.0.1", Port: int(FreePort())}, &atomic.Bool{}
@@ -166,9 +121,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		options.KubeManager, options.ListenAddress = kubeManager(webhook.NewServer(server)), ""
 		options.TLS = func(c *tls.Config) { inherited.Store(c.MinVersion == tls.VersionTLS13) }
 		m := add(options, addEnv{})
-		other := options
-		other.OperatorFingerprint, other.ListenAddress = other.OperatorFingerprint+"-other", "127.0.0.1:0"
-		beside := add(other, handleFunc{name: "other", handle: addEnv{}.Handle})
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(inherited.Load()).To(BeTrue(), "TLS is applied to the result")
@@ -176,8 +128,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).To(HavePrefix(fmt.Sprintf("https://127.0.0.1:%d/", server.Port)))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		refusesTLS12(m)
-		Eventually(beside.Ready()).WithTimeout(patience).Should(BeClosed())
-		refusesTLS12(beside)
 	}, SpecTimeout(2*patience))
 
 	DescribeTable("gives a server of ours this address to listen on:", func(server webhook.Options, given, expected string) {
@@ -186,6 +136,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
 		m.SetManagerOptions(options)
 		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
+		Expect(m.Validate()).To(Succeed())
 	},
 		Entry("Host and Port", webhook.Options{Host: "127.0.0.1", Port: 9876}, "", "127.0.0.1:9876"),
 		Entry("Port alone", webhook.Options{Port: 9876}, "", ":9876"),
@@ -239,13 +190,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.Ready()).NotTo(BeClosed())
 	}, SpecTimeout(2*patience))
 
-	It("has its handlers left alone where the program has switched its server off", func() {
-		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{Port: -1}))
-		m := addEnvManager(options)
-		options.KubeManager.GetWebhookServer().Register("/off-"+namespace, http.NotFoundHandler())
-		Expect(m.Validate()).To(Succeed())
-	})
-
 	It("says what does not apply when it runs already", func() {
 		options.KubeManager = kubeManager(nil)
 		start(options.KubeManager.Start)
@@ -259,16 +203,13 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
 		mgr := kubeManager(nil)
 		var managers []*eirinix.ExtensionManager
-		label := func(key string) handleFunc {
-			return handleFunc{name: key, handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
-				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, "yes")
-				return m.PatchFromPod(req, pod)
-			}}
-		}
 		for _, key := range []string{"one", "two"} {
 			o := options
 			o.KubeManager, o.OperatorFingerprint = mgr, namespace+"-"+key
-			managers = append(managers, add(o, label(key)))
+			managers = append(managers, add(o, eirinix.Mutation[*corev1.Pod]{ID: key, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, "yes")
+				return nil
+			}}))
 		}
 		start(mgr.Start)
 		for _, m := range managers {
@@ -278,8 +219,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	}, SpecTimeout(3*patience))
 
 	It("gets an error for options without a meaning there", func() {
-		dir := GinkgoT().TempDir()
-		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: dir}))
+		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: GinkgoT().TempDir()}))
 		options.RestConfig, options.MetricsBindAddress = controlPlane().Config(), ":8080"
 		options.ClientCA = eirinix.ClientCA{PEM: []byte("x")}
 		options.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
@@ -307,26 +247,16 @@ func (labelled) Default(context.Context, *corev1.Pod) error { return nil }
 var _ = Describe("The controller-runtime manager of a running Manager", Label("api-server"), func() {
 	It("is started by who asks for it first, also while it runs, and ends with it", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+		m := managerOf(urlOptions(namespace), handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
 			var secrets corev1.SecretList
 			if err := m.GetKubeManager().GetClient().List(ctx, &secrets, client.InNamespace(req.Namespace)); err != nil {
 				return webhook.Errored(http.StatusInternalServerError, err)
 			}
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, "secrets", fmt.Sprint(len(secrets.Items)))
 			return m.PatchFromPod(req, pod)
-		}})).To(Succeed())
+		}})
 		runManager(ctx, m)
-		created := make(chan map[string]string, 5)
-		for n := range cap(created) {
-			go func() {
-				defer GinkgoRecover()
-				created <- Must(createPod(ctx, namespace, NewPod(fmt.Sprintf("pod-%d", n), nil))).Labels
-			}()
-		}
-		for range cap(created) {
-			Eventually(created).WithTimeout(patience).Should(Receive(HaveKeyWithValue("secrets", "1")), "from its cache, which has been filled")
-		}
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(HaveField("Labels", HaveKeyWithValue("secrets", "1")), "from its cache, which has been filled")
 		running, ended := make(chan struct{}), make(chan struct{})
 		Expect(m.GetKubeManager().Add(manager.RunnableFunc(func(ctx context.Context) error {
 			close(running)

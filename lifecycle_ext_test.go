@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies what a program does for pods while it runs, and how it starts and stops beside an API server.
+
 import (
 	"context"
 	"crypto/tls"
@@ -8,17 +10,23 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"sync"
 	"sync/atomic"
+	"syscall"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
 	"github.com/onsi/gomega/gleak"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -26,21 +34,60 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
+var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	It("comes out changed, in URL mode on a free port, and in no other namespace", func(ctx SpecContext) {
+		m := addEnvManager(urlOptions(namespace))
+		runManager(ctx, m)
+
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).
+			To(HavePrefix("https://" + m.Addr().String() + "/mutate/pods-"))
+		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("comes out changed by a host with an IPv6 address", func(ctx SpecContext) {
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err != nil {
+			Skip(fmt.Sprintf("this machine has no IPv6: %v", err))
+		}
+		Expect(l.Close()).To(Succeed())
+		o := urlOptions(namespace)
+		o.Host, o.ListenAddress = "[::1]", "[::1]:0"
+		runManager(ctx, addEnvManager(o))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("has the outcome that an extension decides on",
+		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, answer func() admission.Response, outcome OmegaMatcher) {
+			o := urlOptions(namespace)
+			o.FailurePolicy = &policy
+			runManager(ctx, managerOf(o, handleFunc{name: "judge", handle: func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+				return answer()
+			}}))
+			_, err := createPod(ctx, namespace, NewPod("pod", nil))
+			Expect(err).To(outcome)
+		},
+		Entry("denied: it is refused, also under Ignore", admissionregistrationv1.Ignore,
+			func() admission.Response { return admission.Denied("too big") },
+			And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("too big"))), SpecTimeout(2*patience)),
+		Entry("errored under Fail: it is refused, and the extension is named", admissionregistrationv1.Fail,
+			func() admission.Response { return admission.Errored(500, errors.New("no database")) },
+			And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring(`step \"judge\" failed: no database`))), SpecTimeout(2*patience)),
+		Entry("panic under Ignore: it is let in", admissionregistrationv1.Ignore,
+			func() admission.Response { panic("oops") }, BeNil(), SpecTimeout(2*patience)),
+	)
+})
+
 var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	newManager := func(o eirinix.ManagerOptions, extensions ...any) *eirinix.ExtensionManager {
-		m := eirinix.NewManager(o)
-		for _, e := range extensions {
-			Expect(m.AddExtension(e)).To(Succeed())
-		}
-		return m
-	}
-
 	It("finishes the call in flight when it is stopped, and its context lives", func(ctx SpecContext) {
 		arrived, release := make(chan struct{}), make(chan struct{})
-		m := newManager(urlOptions(namespace), handleFunc{name: "slow", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+		m := managerOf(urlOptions(namespace), handleFunc{name: "slow", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 			close(arrived)
 			<-release
 			Expect(ctx.Err()).NotTo(HaveOccurred())
@@ -57,36 +104,14 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		}()
 		Eventually(arrived).WithContext(ctx).Should(BeClosed())
 		m.Stop()
-		Eventually(func() error { // the port is closed to newcomers
-			conn, err := net.Dial("tcp", m.Addr().String())
-			if err == nil {
-				err = conn.Close()
-				return err
-			}
-			return err
-		}).WithContext(ctx).Should(HaveOccurred())
+		Eventually(health).WithArguments(m, "/healthz").WithContext(ctx).Should(BeZero(), "the port is closed to newcomers")
 		close(release)
 		Eventually(created).WithContext(ctx).Should(Receive(beMutated()))
 	}, SpecTimeout(2*patience))
 
-	It("goes on serving for DrainDelay, while it reports that it is not ready", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.DrainDelay = patience
-		m := newManager(o, addEnv{})
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
-		Expect(health(m, "/readyz")).To(Equal(http.StatusOK))
-		m.Stop()
-		Eventually(health).WithArguments(m, "/readyz").Should(Equal(http.StatusServiceUnavailable))
-		Expect(health(m, "/healthz")).To(Equal(http.StatusOK))
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Consistently(done, "200ms").ShouldNot(Receive())
-	}, SpecTimeout(2*patience))
-
 	It("leaves no goroutine behind", func(ctx SpecContext) {
 		before := gleak.Goroutines()
-		m := newManager(urlOptions(namespace), addEnv{})
+		m := addEnvManager(urlOptions(namespace))
 		done := startManager(ctx, m)
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		m.Stop()
@@ -99,108 +124,55 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	}, SpecTimeout(3*patience))
 
 	It("waits for an API server that is not up yet, and logs this", func(ctx SpecContext) {
-		target, err := url.Parse(controlPlane().Config().Host)
-		Expect(err).NotTo(HaveOccurred())
-		transport, err := rest.TransportFor(controlPlane().Config())
-		Expect(err).NotTo(HaveOccurred())
-		port := FreePort()
+		api := &outage{bodies: map[io.Closer]bool{}}
+		api.begin()
 		logger, logs := Observed()
 		o := urlOptions(namespace)
-		o.Logger = logger
-		o.RestConfig = &rest.Config{Host: (&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", fmt.Sprint(port))}).String()}
-		m := newManager(o, addEnv{})
+		o.Logger, o.RestConfig = logger, between(api.pass)
+		m := addEnvManager(o)
 		startManager(ctx, m)
 		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
 			WithTimeout(patience).Should(BeNumerically(">=", 2))
-
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
-		Expect(err).NotTo(HaveOccurred())
-		proxy := &http.Server{Handler: &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: transport,
-		}, ReadHeaderTimeout: patience}
-		go func() { _ = proxy.Serve(l) }()
-		DeferCleanup(proxy.Close)
-		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		api.end()
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 	}, SpecTimeout(3*patience))
 
-	It("can be stopped while it waits for the API server", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		logger, logs := Observed()
-		o.Logger, o.RestConfig = logger, &rest.Config{Host: "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(FreePort()))}
-		m := newManager(o, addEnv{})
-		stopped, cancel := context.WithCancelCause(ctx)
-		done := make(chan error, 1)
-		go func() { done <- m.Run(stopped) }()
-		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
-			WithTimeout(patience).Should(BeNumerically(">", 0))
-		cancel(errors.New("terminated"))
-		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-	}, SpecTimeout(2*patience))
-
-	It("names the port that is taken, and the remedy", func(ctx SpecContext) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		Expect(err).NotTo(HaveOccurred())
-		defer l.Close()
-		o := urlOptions(namespace)
-		o.ListenAddress = l.Addr().String()
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(MatchError(And(
-			HavePrefix("eirinix: cannot listen on "+l.Addr().String()), ContainSubstring("ListenAddress"))))
-	}, SpecTimeout(patience))
-
-	It("names the kubeconfig that is missing", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.RestConfig, o.KubeConfig = nil, filepath.Join(GinkgoT().TempDir(), "nothing")
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(And(MatchError(ContainSubstring(o.KubeConfig)), MatchError(os.ErrNotExist)))
-	}, SpecTimeout(patience))
-
-	It("names the right that is missing", func(ctx SpecContext) {
-		powerless, err := controlPlane().User("powerless-" + namespace)
-		Expect(err).NotTo(HaveOccurred())
-		o := urlOptions(namespace)
-		o.RestConfig = powerless
-		Expect(newManager(o, addEnv{}).Run(ctx)).To(MatchError(And(
-			ContainSubstring("certificate Secret "+namespace+"/"), ContainSubstring("get, create, update on secrets"))))
-	}, SpecTimeout(patience))
-
-	It("can be stopped twice, before Start, and from a handler", func(ctx SpecContext) {
-		m := newManager(urlOptions(namespace), addEnv{})
-		m.Stop()
-		m.Stop()
-		Expect(m.Run(ctx)).To(Succeed())
-		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("make a new one")))
-
-		var calls atomic.Int32
-		m = newManager(urlOptions(namespace), handleFunc{name: "last", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
-			calls.Add(1)
+	It("can be stopped from a handler, which finishes its call", func(ctx SpecContext) {
+		m := managerOf(urlOptions(namespace), handleFunc{name: "last", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 			m.Stop()
 			return addEnv{}.Handle(ctx, m, pod, req)
 		}})
 		done := startManager(ctx, m)
-		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-		Expect(calls.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
 
-	It("ends with the context of its options, and with that of Run", func(ctx SpecContext) {
-		ofOptions, cancel := context.WithCancel(ctx)
-		o := urlOptions(namespace)
-		o.Context = &ofOptions
-		m := newManager(o, addEnv{})
-		done := startManager(ctx, m)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		cancel()
-		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-
-		ofRun, cancelRun := context.WithCancel(ctx)
-		m = newManager(urlOptions(namespace), addEnv{})
-		result := make(chan error, 1)
-		go func() { result <- m.Run(ofRun) }()
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		cancelRun()
-		Eventually(result).WithTimeout(patience).Should(Receive(BeNil()))
+	It("ends a registration in time when the API server accepts and never answers", func(ctx SpecContext) {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(l.Close)
+		o := urlOptionsAt(namespace, 8443)
+		o.RestConfig = &rest.Config{Host: "http://" + l.Addr().String()}
+		Expect(addEnvManager(o).RegisterExtensions()).To(MatchError(ContainSubstring("within")))
 	}, SpecTimeout(3*patience))
+
+	It("makes up for the changes that it missed during an outage of the API server", func(ctx SpecContext) {
+		api := &outage{bodies: map[io.Closer]bool{}}
+		o := urlOptions(namespace)
+		o.RestConfig = between(api.pass)
+		m := addEnvManager(o)
+		runManager(ctx, m)
+		api.begin()
+		c := configuration(ctx, m)
+		c.Webhooks[0].ClientConfig.CABundle = nil
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(api.refused.Load).WithTimeout(patience).Should(BeNumerically(">", 0))
+		api.end()
+		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(5*patience))
 })
 
 // health asks the webhook's own port, as the kubelet would.
@@ -219,3 +191,109 @@ func healthOf(address, path string) int {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode
 }
+
+// outage is a connection that can be cut.
+type outage struct {
+	mu      sync.Mutex
+	down    bool
+	refused atomic.Int32
+	bodies  map[io.Closer]bool
+}
+
+func (o *outage) pass(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	o.mu.Lock()
+	down := o.down
+	o.mu.Unlock()
+	if down {
+		o.refused.Add(1)
+		return nil, syscall.ECONNREFUSED
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bodies[resp.Body] = true
+	return resp, nil
+}
+
+// begin cuts open watches too.
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.down = true
+	for body := range o.bodies {
+		_ = body.Close()
+	}
+}
+
+func (o *outage) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.down = false
+}
+
+// Signals end a process, so the specs about them run this test binary once more as a program that uses the
+// library the way its users do.
+const programNamespace = "EIRINIX_SPEC_NAMESPACE"
+
+func TestMain(m *testing.M) {
+	namespace := os.Getenv(programNamespace)
+	if namespace == "" {
+		os.Exit(m.Run())
+	}
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		Namespace: namespace, OperatorFingerprint: namespace,
+		Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+		KubeConfig: os.Getenv("EIRINIX_SPEC_KUBECONFIG"),
+		DrainDelay: time.Second,
+	})
+	if err := x.AddExtension(addEnv{}); err != nil {
+		panic(err)
+	}
+	go func() {
+		<-x.Ready()
+		fmt.Println("ready", x.Addr())
+	}()
+	if err := x.Start(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("drained")
+}
+
+var _ = Describe("A program that calls Start", Label("api-server"), func() {
+	start := func(ctx SpecContext) (session *gexec.Session, address string) {
+		namespace := newNamespace(ctx)
+		program := exec.Command(os.Args[0])
+		program.Env = append(os.Environ(), programNamespace+"="+namespace, "EIRINIX_SPEC_KUBECONFIG="+controlPlane().Kubeconfig())
+		session, err := gexec.Start(program, GinkgoWriter, GinkgoWriter)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			session.Kill().Wait(patience)
+			_ = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, namespace+"-mutating-hook", metav1.DeleteOptions{})
+		})
+		Eventually(session).WithContext(ctx).WithTimeout(patience).Should(gbytes.Say(`ready (\S+)\n`))
+		_, err = fmt.Sscanf(string(session.Out.Contents()), "ready %s", &address)
+		Expect(err).NotTo(HaveOccurred())
+		return session, address
+	}
+
+	It("drains on SIGTERM and exits with 0", func(ctx SpecContext) {
+		program, address := start(ctx)
+		program.Terminate()
+		Eventually(healthOf).WithArguments(address, "/readyz").Should(Equal(http.StatusServiceUnavailable))
+		Eventually(program).WithTimeout(patience).Should(gexec.Exit(0))
+		Expect(string(program.Out.Contents())).To(ContainSubstring("drained"))
+	}, SpecTimeout(2*patience))
+
+	It("exits at once on a second signal, with an error", func(ctx SpecContext) {
+		program, address := start(ctx)
+		program.Terminate()
+		Eventually(healthOf).WithArguments(address, "/readyz").Should(Equal(http.StatusServiceUnavailable))
+		program.Signal(syscall.SIGINT)
+		Eventually(program).WithTimeout(patience).Should(gexec.Exit(1))
+		Expect(string(program.Out.Contents())).To(And(ContainSubstring("second signal"), Not(ContainSubstring("drained"))))
+	}, SpecTimeout(2*patience))
+})

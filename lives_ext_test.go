@@ -1,56 +1,67 @@
 package eirinix_test
 
+// This file specifies that each option of a Manager works in each life: in every method for which a program makes a
+// Manager and which asks the API server. That the registration without a cluster is the same is in offline_test.go, what
+// options do in manifests is in that package, and what a diagnosis finds is in internal/diagnose.
+
 import (
-	"errors"
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-	"code.cloudfoundry.org/eirinix/manifests"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // life is one of the things for which a program makes a Manager.
 type life string
 
 const (
-	deploys            life = "Manifests"
-	clusterless        life = "Offline"
 	registerExtensions life = "RegisterExtensions"
 	unregister         life = "Unregister"
 	start              life = "Start"
-	diagnoses          life = "Diagnose"
 	auditing           life = "Audit"
 	rotateCA           life = "RotateCA"
 )
 
-// lives are in the order in which they are played. Unregister finds what RegisterExtensions has registered, and no program
-// runs then. Start begins without objects of an earlier life. Those after it are lives of another Manager with the same
-// options, which is not started, beside the running one. RotateCA has a scene of its own, in which no program runs.
-var lives = []life{deploys, clusterless, registerExtensions, unregister, start, diagnoses, auditing, rotateCA}
+// lives are in the order in which they are played. Unregister finds what RegisterExtensions has registered. Start begins
+// without objects of an earlier life. A program runs in no other life.
+var lives = []life{registerExtensions, unregister, start, auditing, rotateCA}
 
-// row says what one field does in each life. A cell is one of:
+// row says what one option does in each life, but for those in which it does nothing. A cell is one of:
 //
 //   - an effect, which is asserted after the life has passed without an error,
 //   - plays, which run the life themselves and assert more than that,
-//   - a refusal,
-//   - a reason why the field does nothing. The life must pass without an error nevertheless.
+//   - a refusal.
 type row struct {
-	set      func(*scene, *eirinix.ManagerOptions)   // sets a field of ManagerOptions to an example
-	settings func(*scene, string, *eirinix.Settings) // sets a field of the Settings of the step with this name
-	add      func(*scene, *eirinix.ExtensionManager) // adds what the field is about
-	prepare  func(SpecContext, *scene)               // makes what the field needs
-	beside   func(SpecContext, *scene)               // does what a start with the field waits for
-	deploy   func(*manifests.Options)                // sets a field of what manifests.Of is given
+	set     func(*scene, *eirinix.ManagerOptions)   // sets the option to an example
+	add     func(*scene, *eirinix.ExtensionManager) // adds what the option is about
+	prepare func(SpecContext, *scene)               // makes what the option needs
+	beside  func(SpecContext, *scene)               // does what a start with the option waits for
 
-	Start, RegisterExtensions, Unregister, RotateCA, Diagnose, Audit, Manifests, Offline any
+	Start, RegisterExtensions, Unregister, RotateCA, Audit any
 }
 
 type (
@@ -59,33 +70,20 @@ type (
 
 	// refusal is a part of the error with which the life ends.
 	refusal string
-
-	// reason says why a field does nothing in a life.
-	reason string
 )
 
-// everywhere returns a row with one cell for all lives. The rows below change some of them.
+// everywhere returns a row with one cell for all lives.
 func everywhere(cell any) row {
-	return row{Start: cell, RegisterExtensions: cell, Unregister: cell, RotateCA: cell, Diagnose: cell, Audit: cell, Manifests: cell, Offline: cell}
+	return row{Start: cell, RegisterExtensions: cell, Unregister: cell, RotateCA: cell, Audit: cell}
+}
+
+// with returns a copy of a row with other cells.
+func (r row) with(change func(*row)) row {
+	change(&r)
+	return r
 }
 
 func (r row) cell(l life) any { return reflect.ValueOf(r).FieldByName(string(l)).Interface() }
-
-// problems returns what is wrong with the cells.
-func (r row) problems() (all []string) {
-	for _, l := range lives {
-		switch cell := r.cell(l).(type) {
-		case effect, plays:
-		case refusal, reason:
-			if strings.TrimSpace(fmt.Sprint(cell)) == "" {
-				all = append(all, string(l)+" has an empty text")
-			}
-		default:
-			all = append(all, fmt.Sprintf("%s has neither an effect nor a reason, but %T", l, cell))
-		}
-	}
-	return all
-}
 
 // fieldsOf returns the names of the exported fields of a struct, and those of its fields that are structs of this
 // module, as in "ClientCA.File".
@@ -102,156 +100,313 @@ func fieldsOf(t reflect.Type, prefix string) (all []string) {
 	return all
 }
 
-// union returns a table with the rows of all tables.
-func union(tables ...map[string]row) map[string]row {
-	all := map[string]row{}
-	for _, t := range tables {
-		maps.Copy(all, t)
-	}
-	return all
+// elsewhere are the options without a row, and the files that hold their specs.
+var elsewhere = map[string]string{
+	"ClientCA.ConfigMap": "certs_ext_test.go", "ClientCA.Names": "certs_ext_test.go",
+	"ClientCA.File": "options_test.go", "ClientCA.PEM": "options_test.go", // which reach the server as ConfigMap does
+	"MetricsBindAddress": "metrics_ext_test.go", "TracerProvider": "testing/traces/traces_test.go",
 }
 
-// describeFields makes the specs of the fields of a type: one for each cell.
-func describeFields(t reflect.Type, tables ...map[string]row) {
-	rows, fields := union(tables...), fieldsOf(t, "")
+var _ = Describe("Every option of a Manager", func() {
+	rows, fields := map[string]row{}, fieldsOf(reflect.TypeFor[eirinix.ManagerOptions](), "")
+	for _, table := range []map[string]row{addressRows, programRows, runningRows, certificateRows} {
+		maps.Copy(rows, table)
+	}
 
-	It("has a row for each field, with a cell for each life", func() {
-		Expect(slices.Collect(maps.Keys(rows))).To(ConsistOf(fields))
-		count := 0
-		for _, table := range tables {
-			count += len(table)
-		}
-		Expect(count).To(Equal(len(rows)), "a field has two rows")
+	It("has a row, with what it does in some life, or specs elsewhere", func() {
+		Expect(slices.AppendSeq(slices.Collect(maps.Keys(rows)), maps.Keys(elsewhere))).To(ConsistOf(fields))
 		for field, r := range rows {
-			Expect(r.problems()).To(BeEmpty(), field)
+			Expect(slices.ContainsFunc(lives, func(l life) bool { return r.cell(l) != nil })).To(BeTrue(), field)
 		}
 	})
 
-	rotated := &rotations{rows: rows}
-	for _, field := range fields {
-		r, ok := rows[field]
-		if !ok || len(r.problems()) > 0 {
-			continue // reported above
-		}
+	for _, field := range slices.Sorted(maps.Keys(rows)) {
 		Describe("", Label("api-server"), Ordered, ContinueOnFailure, func() {
-			s := &scene{row: r}
+			s := &scene{row: rows[field]}
 			BeforeAll(func(ctx SpecContext) { s.begin(ctx) }, NodeTimeout(patience))
 			AfterAll(func(ctx SpecContext) { s.end(ctx) }, NodeTimeout(patience))
 			for _, l := range lives {
-				It(fmt.Sprintf("%s in %s", field, l), func(ctx SpecContext) {
-					if l == rotateCA {
-						rotated.play(ctx, field)
-					} else {
-						s.play(ctx, l)
-					}
-				}, SpecTimeout(2*patience))
+				if s.cell(l) != nil {
+					It(fmt.Sprintf("%s in %s", field, l), func(ctx SpecContext) { s.play(ctx, l) }, SpecTimeout(2*patience))
+				}
 			}
 		})
 	}
-}
-
-// describeInputs makes the specs of the fields of what manifests.Of is given, which no other life knows.
-func describeInputs(rows map[string]row) {
-	fields := fieldsOf(reflect.TypeFor[manifests.Options](), "")
-
-	It("has a row for each field", func() {
-		Expect(slices.Collect(maps.Keys(rows))).To(ConsistOf(fields))
-	})
-
-	for _, field := range fields {
-		It(fmt.Sprintf("%s in %s", field, deploys), Label("api-server"), func(ctx SpecContext) {
-			s := &scene{row: rows[field], namespace: "webhooks", workloads: "apps", port: 8443, second: 9443}
-			s.logger, s.logs = Observed()
-			s.play(ctx, deploys)
-		}, SpecTimeout(2*patience))
-	}
-}
+})
 
 // play plays a life, and asserts what its cell says.
 func (s *scene) play(ctx SpecContext, l life) {
 	GinkgoHelper()
 	s.life = l
-	if cell, ok := s.cell(l).(plays); ok {
+	switch cell := s.cell(l).(type) {
+	case plays:
 		cell(ctx, s)
-		return
-	}
-	s.check(ctx, s.run(ctx, l))
-}
-
-// check asserts what the cell of the life says, after it has ended with this error.
-func (s *scene) check(ctx SpecContext, err error) {
-	GinkgoHelper()
-	switch cell := s.cell(s.life).(type) {
 	case effect:
-		Expect(err).NotTo(HaveOccurred())
+		Expect(s.run(ctx, l)).To(Succeed())
 		cell(ctx, s)
-	case reason:
-		Expect(err).NotTo(HaveOccurred())
 	case refusal:
-		Expect(err).To(MatchError(ContainSubstring(string(cell))))
+		Expect(s.run(ctx, l)).To(MatchError(ContainSubstring(string(cell))))
+	default:
+		Fail(fmt.Sprintf("a cell of type %T", cell))
 	}
 }
 
-// rotations plays RotateCA for all fields at once. Each one waits two seconds for the clock of the API server.
-type rotations struct {
-	rows   map[string]row
-	once   sync.Once
-	scenes map[string]*scene
-	ended  map[string]error
+// scene is where the lives of one option are played: two namespaces, and a program with two steps.
+type scene struct {
+	row
+	life life // that is played
+
+	namespace string // of the program; also its fingerprint
+	workloads string // of the objects
+	port      int32
+	second    int32          // another free port
+	temporary string         // a folder
+	value     any            // that the row needs
+	requests  atomic.Int64   // of a connection that counts
+	watched   atomic.Int64   // events of a watcher
+	written   *gbytes.Buffer // by loggers other than Logger
+	logger    *zap.SugaredLogger
+	logs      *observer.ObservedLogs
+
+	manager *eirinix.ExtensionManager // that runs until the life ends
+	ended   <-chan error              // receives the result of Run
 }
 
-func (r *rotations) play(ctx SpecContext, field string) {
+// begin makes the namespaces, and a pod.
+func (s *scene) begin(ctx SpecContext) {
 	GinkgoHelper()
-	if _, ok := r.rows[field].RotateCA.(plays); ok {
-		s := &scene{row: r.rows[field]}
-		s.begin(ctx)
-		DeferCleanup(s.end)
-		s.play(ctx, rotateCA)
-		return
+	s.namespace, s.workloads, s.port, s.second = newNamespace(ctx), newNamespace(ctx), FreePort(), FreePort()
+	s.temporary = Must(os.MkdirTemp("", "lives"))
+	s.logger, s.logs = Observed()
+	s.written = gbytes.NewBuffer()
+	Must(createPod(ctx, s.workloads, NewPod("old", nil)))
+	if s.prepare != nil {
+		s.prepare(ctx, s)
 	}
-	r.once.Do(func() { r.playAll(ctx) })
-	s := r.scenes[field]
-	DeferCleanup(s.end)
-	s.check(ctx, r.ended[field])
 }
 
-func (r *rotations) playAll(ctx SpecContext) {
-	r.scenes, r.ended = map[string]*scene{}, map[string]error{}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	slots := make(chan struct{}, 12)
-	for field, row := range r.rows {
-		if _, ok := row.RotateCA.(plays); ok {
-			continue
+// options are those of a program in URL mode, with which each life passes.
+func (s *scene) options() eirinix.ManagerOptions {
+	return eirinix.ManagerOptions{
+		Namespace: s.workloads, WebhookNamespace: s.namespace, OperatorFingerprint: s.namespace,
+		Host: "127.0.0.1", Port: s.port, ListenAddress: fmt.Sprint(":", s.port),
+		RestConfig: controlPlane().Config(), Logger: s.logger,
+	}
+}
+
+// fingerprint and certificateName are those of the program with the option.
+func (s *scene) fingerprint() string { return s.changed().OperatorFingerprint }
+
+func (s *scene) certificateName() string {
+	o := s.changed()
+	return cmp.Or(o.SetupCertificateName, o.OperatorFingerprint+"-setupcertificate")
+}
+
+// changed returns the options with the option.
+func (s *scene) changed(changes ...func(*eirinix.ManagerOptions)) eirinix.ManagerOptions {
+	o := s.options()
+	if s.set != nil {
+		s.set(s, &o)
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+// plain returns a Manager without the option.
+func (s *scene) plain() *eirinix.ExtensionManager { return s.newManager(s.options()) }
+
+// other returns a Manager with the option, and with further changes.
+func (s *scene) other(changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	m := s.newManager(s.changed(changes...))
+	if s.add != nil {
+		s.add(s, m)
+	}
+	return m
+}
+
+func (s *scene) newManager(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	m := eirinix.NewManager(o)
+	eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Retain: time.Second}) // a rotation waits for a tenth of that
+	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "team", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a")
+		return nil
+	}})).To(Succeed())
+	Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "owner", Create: func(_ context.Context, c *eirinix.Call, cm *corev1.ConfigMap) error {
+		if cm.Labels["owner"] == "" {
+			return eirinix.Deny("set the label owner")
 		}
-		s := &scene{row: row, life: rotateCA}
-		r.scenes[field], r.ended[field] = s, errors.New("it has failed before")
-		all.Go(func() {
-			defer GinkgoRecover()
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			s.begin(ctx)
-			err := s.run(ctx, rotateCA)
-			mu.Lock()
-			defer mu.Unlock()
-			r.ended[field] = err
-		})
+		return nil
+	}})).To(Succeed())
+	return m
+}
+
+// run plays a life, with the option set, and with further changes. It asserts what the life does in any case.
+func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOptions)) (err error) {
+	GinkgoHelper()
+	if l == start {
+		return s.start(ctx, changes...)
 	}
-	all.Wait()
+	m := s.other(changes...)
+	switch l {
+	case registerExtensions:
+		if err = m.RegisterExtensions(); err == nil {
+			Expect(s.hooks(ctx)).NotTo(BeEmpty())
+		}
+	case unregister:
+		if err = s.registered(ctx); err != nil {
+			return err
+		}
+		if err = m.Unregister(ctx); err == nil {
+			Expect(s.hooks(ctx)).To(BeEmpty())
+		}
+	case auditing:
+		_, err = audit.Run(ctx, m, audit.Options{PagesPerSecond: 1000})
+	case rotateCA:
+		if err = s.registered(ctx); err != nil {
+			return err
+		}
+		before := s.certificates(ctx)
+		if err = m.RotateCA(ctx, eirinix.RotateOptions{}); err == nil {
+			Expect(s.certificates(ctx)).NotTo(Equal(before))
+		}
+	}
+	return err
 }
 
-var _ = Describe("Every option of a Manager", func() {
-	describeFields(reflect.TypeFor[eirinix.ManagerOptions](), namingRows, addressRows, programRows, runningRows, certificateRows)
-})
-
-var _ = Describe("Every option of manifests.Of", func() { describeInputs(deploymentRows) })
-
-var _ = Describe("Every setting of a step", func() {
-	describeFields(reflect.TypeFor[eirinix.Settings](), settingsRows)
-})
-
-// with returns a copy of a row with other cells. It keeps the tables short.
-func (r row) with(change func(*row)) row {
-	change(&r)
-	return r
+// start runs a Manager until it is ready. Objects of earlier lives are deleted before.
+func (s *scene) start(ctx SpecContext, changes ...func(*eirinix.ManagerOptions)) error {
+	GinkgoHelper()
+	s.clean(ctx)
+	s.launch(ctx, s.other(changes...))
+	if s.beside != nil {
+		s.beside(ctx, s)
+	}
+	select {
+	case err := <-s.ended:
+		return err
+	case <-s.manager.Ready():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("not ready in time; the log:\n%s", s.logged())
+	}
 }
+
+// launch runs a Manager, and does not wait for anything.
+func (s *scene) launch(ctx context.Context, m *eirinix.ExtensionManager) {
+	s.manager, s.ended = m, startManager(ctx, m)
+}
+
+// registered registers the program, unless it is registered.
+func (s *scene) registered(ctx SpecContext) error {
+	GinkgoHelper()
+	if len(s.hooks(ctx)) > 0 {
+		return nil
+	}
+	if s.beside != nil {
+		s.beside(ctx, s)
+	}
+	return s.other().RegisterExtensions()
+}
+
+// stop stops the program.
+func (s *scene) stop(ctx context.Context) {
+	GinkgoHelper()
+	s.manager.Stop()
+	Eventually(s.ended).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
+}
+
+// clean deletes all objects of the program.
+func (s *scene) clean(ctx context.Context) {
+	GinkgoHelper()
+	hooks, fingerprint := clients().AdmissionregistrationV1(), s.fingerprint()
+	for _, err := range []error{
+		hooks.MutatingWebhookConfigurations().Delete(ctx, fingerprint+"-mutating-hook", metav1.DeleteOptions{}),
+		hooks.ValidatingWebhookConfigurations().Delete(ctx, fingerprint+"-validating-hook", metav1.DeleteOptions{}),
+		clients().CoreV1().Secrets(s.namespace).Delete(ctx, s.certificateName(), metav1.DeleteOptions{}),
+		clients().CoordinationV1().Leases(s.namespace).Delete(ctx, fingerprint+"-versions", metav1.DeleteOptions{}),
+	} {
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+	}
+}
+
+func (s *scene) end(ctx context.Context) {
+	GinkgoHelper()
+	s.clean(ctx)
+	Expect(os.RemoveAll(s.temporary)).To(Succeed())
+}
+
+// hooks returns the registered entries of the steps, the mutating ones first.
+func (s *scene) hooks(ctx context.Context) (all []admissionregistrationv1.MutatingWebhook) {
+	GinkgoHelper()
+	registered, fingerprint := clients().AdmissionregistrationV1(), s.fingerprint()
+	mutating, err := registered.MutatingWebhookConfigurations().Get(ctx, fingerprint+"-mutating-hook", metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	validating, err := registered.ValidatingWebhookConfigurations().Get(ctx, fingerprint+"-validating-hook", metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	for _, hook := range mutating.Webhooks {
+		if !strings.HasPrefix(hook.Name, diagnose.CanaryName) {
+			all = append(all, hook)
+		}
+	}
+	for _, hook := range validating.Webhooks {
+		if !strings.HasPrefix(hook.Name, diagnose.CanaryName) {
+			all = append(all, admissionregistrationv1.MutatingWebhook{
+				Name: hook.Name, ClientConfig: hook.ClientConfig, Rules: hook.Rules, FailurePolicy: hook.FailurePolicy,
+				NamespaceSelector: hook.NamespaceSelector, ObjectSelector: hook.ObjectSelector,
+			})
+		}
+	}
+	return all
+}
+
+// eachHook returns the effect that the entry of each step matches.
+func eachHook(matcher func(*scene) OmegaMatcher) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		Expect(s.hooks(ctx)).To(And(HaveLen(2), HaveEach(matcher(s))))
+	}
+}
+
+// differs returns the effect that the life, with another value of the option, ends with this error.
+func differs(change func(*eirinix.ManagerOptions), text string) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		Expect(s.run(ctx, s.life, change)).To(MatchError(ContainSubstring(text)))
+	}
+}
+
+// secret returns the certificate Secret of the program.
+func (s *scene) secret(ctx context.Context) *corev1.Secret {
+	GinkgoHelper()
+	secret, err := clients().CoreV1().Secrets(s.namespace).Get(ctx, s.certificateName(), metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	return secret
+}
+
+// certificates returns the CA of the program, or nil if it has none.
+func (s *scene) certificates(ctx context.Context) []byte { return s.secret(ctx).Data["ca.crt"] }
+
+// logged returns the lines of the log.
+func (s *scene) logged() string {
+	var all strings.Builder
+	for _, line := range s.logs.All() {
+		fmt.Fprintln(&all, line.Message, line.ContextMap())
+	}
+	return all.String() + string(s.written.Contents())
+}
+
+// refuses waits until the program refuses an object.
+func refuses(ctx SpecContext, s *scene) {
+	GinkgoHelper()
+	Eventually(func() error {
+		_, err := clients().CoreV1().ConfigMaps(s.workloads).Create(ctx, newConfigMap("new", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithContext(ctx).WithTimeout(patience).Should(Satisfy(apierrors.IsForbidden))
+}
+
+// Handle counts the events of a watcher.
+func (s *scene) Handle(eirinix.Manager, watch.Event) { s.watched.Add(1) }

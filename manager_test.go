@@ -1,10 +1,12 @@
 package eirinix
 
+// This file specifies what a Manager does without a cluster, and how it finds one.
+
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -15,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // fakeManager is a fake from the tests of a program that was written for EiriniX. It must go on compiling as it stands.
@@ -55,20 +59,6 @@ func (fakeManager) SetManagerOptions(ManagerOptions)      {}
 var _ Manager = fakeManager{}
 
 var _ = Describe("Manager", func() {
-	It("has EiriniX's 17 methods and no more, or checked-in fakes of it would not compile", func() {
-		t := reflect.TypeFor[Manager]()
-		var methods []string
-		for i := range t.NumMethod() {
-			methods = append(methods, t.Method(i).Name)
-		}
-		Expect(methods).To(HaveLen(17))
-		Expect(methods).To(ConsistOf(
-			"AddExtension", "AddReconciler", "AddWatcher", "ListExtensions", "ListReconcilers", "Start", "Stop", "Watch",
-			"RegisterExtensions", "PatchFromPod", "GetContext", "GetKubeClient", "GetKubeConnection", "GetKubeManager",
-			"GetLogger", "GetManagerOptions", "SetManagerOptions",
-		))
-	})
-
 	It("can be made without options, and then returns defaults", func() {
 		m := NewManager(ManagerOptions{})
 		Expect(m.GetContext()).NotTo(BeNil())
@@ -78,94 +68,57 @@ var _ = Describe("Manager", func() {
 		Expect(m.Ready()).NotTo(BeClosed())
 	})
 
-	Describe("GetContext", func() {
-		type key struct{}
-
-		It("derives from the context of the options", func() {
-			parent, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "mine"))
-			DeferCleanup(cancel)
-			o := validOptions()
-			o.Context = &parent
-			ctx := NewManager(o).GetContext()
-			Expect(ctx.Value(key{})).To(Equal("mine"))
-			cancel()
-			Expect(ctx.Done()).To(BeClosed())
-		})
-
-		It("is there also when the option points at nil", func() {
-			o := validOptions()
-			o.Context = new(context.Context)
-			Expect(NewManager(o).GetContext()).NotTo(BeNil())
-		})
-
-		It("ends with Stop", func() {
-			m := NewManager(validOptions())
-			ctx := m.GetContext()
-			m.Stop()
-			Expect(ctx.Done()).To(BeClosed())
-		})
+	It("has a context that is there also when the option points at nil, and ends with Stop", func() {
+		o := validOptions()
+		o.Context = new(context.Context)
+		m := NewManager(o)
+		ctx := m.GetContext()
+		Expect(ctx.Err()).NotTo(HaveOccurred())
+		m.Stop()
+		Expect(ctx.Done()).To(BeClosed())
 	})
 
 	Describe("SetManagerOptions", func() {
-		It("may come late: defaults are filled in again", func() {
-			m := NewManager(ManagerOptions{})
-			m.SetManagerOptions(ManagerOptions{Namespace: "cf"})
-			o := m.GetManagerOptions()
-			Expect(o.Namespace).To(Equal("cf"))
-			Expect(o.OperatorFingerprint).To(Equal("eirini-x"))
-			Expect(o.FailurePolicy).NotTo(BeNil())
-			Expect(o.RegisterWebHook).NotTo(BeNil())
-		})
-
-		It("keeps the logger where none is given", func() {
+		It("may come late: defaults are filled in again, and the logger stays where none is given", func() {
 			m := NewManager(validOptions())
 			logger := m.GetLogger()
-			m.SetManagerOptions(ManagerOptions{})
+			m.SetManagerOptions(ManagerOptions{Namespace: "cf"})
+			Expect(m.GetManagerOptions()).To(And(HaveField("Namespace", "cf"), HaveField("OperatorFingerprint", "eirini-x"), HaveField("FailurePolicy", Not(BeNil()))))
 			Expect(m.GetLogger()).To(BeIdenticalTo(logger))
 			other := zap.NewNop().Sugar()
 			m.SetManagerOptions(ManagerOptions{Logger: other})
 			Expect(m.GetLogger()).To(BeIdenticalTo(other))
 		})
 
-		It("renames the Secret with the fingerprint that it was named after", func() {
-			m := NewManager(validOptions())
-			o := m.GetManagerOptions()
-			o.OperatorFingerprint = "mine"
-			m.SetManagerOptions(o)
-			Expect(m.GetManagerOptions().SetupCertificateName).To(Equal("mine-setupcertificate"))
-		})
-
-		It("leaves a name that the program chose", func() {
+		DescribeTable("changes the fingerprint, and the name of the Secret", func(given, name string) {
 			o := validOptions()
-			o.SetupCertificateName = "certificate"
+			o.SetupCertificateName = given
 			m := NewManager(o)
 			o = m.GetManagerOptions()
 			o.OperatorFingerprint = "mine"
 			m.SetManagerOptions(o)
-			Expect(m.GetManagerOptions().SetupCertificateName).To(Equal("certificate"))
-		})
+			Expect(m.GetManagerOptions().SetupCertificateName).To(Equal(name))
+		},
+			Entry("which follows from it", "", "mine-setupcertificate"),
+			Entry("unless the program chose it", "certificate", "certificate"),
+		)
 
-		It("takes another context", func() {
+		It("takes another context, from which that of the Manager derives, and leaves it alone where it stays", func() {
+			type key struct{}
 			m := NewManager(validOptions())
-			parent, cancel := context.WithCancel(context.Background())
+			parent, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "mine"))
 			DeferCleanup(cancel)
 			o := m.GetManagerOptions()
 			o.Context = &parent
 			m.SetManagerOptions(o)
 			ctx := m.GetContext()
+			Expect(ctx.Value(key{})).To(Equal("mine"))
+			o.Namespace = "cf"
+			m.SetManagerOptions(o)
+			Expect(m.GetContext()).To(BeIdenticalTo(ctx))
 			Expect(ctx.Err()).NotTo(HaveOccurred())
 			cancel()
 			Expect(ctx.Done()).To(BeClosed())
-		})
-
-		It("leaves the context alone where it stays", func() {
-			m := NewManager(validOptions())
-			ctx := m.GetContext()
-			o := m.GetManagerOptions()
-			o.Namespace = "cf"
-			m.SetManagerOptions(o)
-			Expect(ctx.Err()).NotTo(HaveOccurred())
-			Expect(m.GetContext()).To(BeIdenticalTo(ctx))
 		})
 
 		It("does not undo a Stop", func() {
@@ -186,39 +139,34 @@ var _ = Describe("Manager", func() {
 		})
 	})
 
-	Describe("Stop", func() {
-		It("before Start lets it return at once, and may come twice", func(ctx SpecContext) {
-			for _, start := range []func(*ExtensionManager) error{
-				func(m *ExtensionManager) error { return m.Start() },
-				func(m *ExtensionManager) error { return m.Run(ctx) },
-			} {
-				m := NewManager(validOptions())
-				Expect(m.AddExtension(valueExtension{})).To(Succeed())
-				m.Stop()
-				m.Stop()
-				Expect(start(m)).To(Succeed())
-				Expect(m.Ready()).NotTo(BeClosed())
-				m.Stop()
-			}
-		})
+	DescribeTable("returns at once, and once, where Stop came before and twice:", func(ctx SpecContext, start func(context.Context, *ExtensionManager) error) {
+		m := NewManager(validOptions())
+		Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		m.Stop()
+		m.Stop()
+		Expect(start(ctx, m)).To(Succeed())
+		Expect(m.Ready()).NotTo(BeClosed())
+		m.Stop()
+		Expect(start(ctx, m)).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("started before"), ContainSubstring("make a new one"))))
+	},
+		Entry("Start", func(_ context.Context, m *ExtensionManager) error { return m.Start() }),
+		Entry("Run", func(ctx context.Context, m *ExtensionManager) error { return m.Run(ctx) }),
+	)
 
-		It("ends the wait for an API server that is not there", func(ctx SpecContext) {
-			away := httptest.NewTLSServer(nil)
-			away.Close()
-			o := validOptions()
-			o.RestConfig = &rest.Config{Host: away.URL}
-			m := NewManager(o)
-			Expect(m.AddExtension(valueExtension{})).To(Succeed())
-			ended := make(chan error, 1)
-			go func() { ended <- m.Run(ctx) }()
-			Eventually(m.readiness.Check).Should(MatchError(ContainSubstring("waiting for the API server")))
-			Expect(ended).NotTo(Receive())
-			during := m.GetContext()
-			Expect(during.Err()).NotTo(HaveOccurred())
-			m.Stop()
-			Eventually(ended).Should(Receive(BeNil()))
-			Expect(during.Done()).To(BeClosed())
-		})
+	It("waits for an API server that is not there, until Stop", func(ctx SpecContext) {
+		away := httptest.NewTLSServer(nil)
+		away.Close()
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: away.URL}
+		m := NewManager(o)
+		Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		Eventually(m.readiness.Check).Should(MatchError(ContainSubstring("waiting for the API server")))
+		Expect(ended).NotTo(Receive())
+		Expect(m.GetContext().Err()).NotTo(HaveOccurred())
+		m.Stop()
+		Eventually(ended).Should(Receive(BeNil()))
 	})
 
 	It("lets a readyz check pass that asks a KubeManager's server which it has switched off", func() {
@@ -230,14 +178,6 @@ var _ = Describe("Manager", func() {
 		o.KubeManager = kube
 		NewManager(o)
 		Expect(check(nil)).To(Succeed())
-	})
-
-	It("runs once", func(ctx SpecContext) {
-		m := NewManager(validOptions())
-		m.Stop()
-		Expect(m.Run(ctx)).To(Succeed())
-		Expect(m.Run(ctx)).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("started before"), ContainSubstring("make a new one"))))
-		Expect(m.Start()).To(MatchError(ContainSubstring("started before")))
 	})
 
 	It("has not run when its options were refused", func(ctx SpecContext) {
@@ -278,15 +218,9 @@ var _ = Describe("The log of a Manager", func() {
 		end()
 		Expect(mgr.Start(ended)).To(Succeed())
 		mgr.GetLogger().WithValues("a", 1).Info("a line of a reconciler")
-		messages := func(level zapcore.Level) (all []string) {
-			for _, line := range logs.FilterLevelExact(level).All() {
-				all = append(all, line.Message)
-			}
-			return all
-		}
-		Expect(messages(zapcore.InfoLevel)).To(HaveExactElements("a line of a reconciler"))
-		Expect(messages(zapcore.DebugLevel)).To(ContainElements("Stopping and waiting for caches", "Stopping and waiting for webhooks", HavePrefix("Wait completed")))
-	}, SpecTimeout(10*time.Second))
+		Expect(logs.FilterLevelExact(zapcore.InfoLevel).All()).To(HaveExactElements(HaveField("Message", "a line of a reconciler")))
+		Expect(logs.FilterLevelExact(zapcore.DebugLevel).All()).To(ContainElements(HaveField("Message", "Stopping and waiting for caches"), HaveField("Message", HavePrefix("Wait completed"))))
+	}, SpecTimeout(time.Minute))
 })
 
 var _ = Describe("A Manager that is ready", func() {
@@ -304,4 +238,83 @@ var _ = Describe("A Manager that is ready", func() {
 		Expect(failed).To(Receive(MatchError(ContainSubstring("Service eirinix/other"))))
 		Expect(failed).NotTo(Receive(), "once")
 	})
+})
+
+var _ = Describe("Watchers", func() {
+	It("go on after one that panics", func() {
+		m := NewManager(ManagerOptions{})
+		var heard []string
+		m.AddWatcher(watcherFunc(func(watch.Event) { panic("oops") }))
+		m.AddWatcher(watcherFunc(func(e watch.Event) { heard = append(heard, string(e.Type)) }))
+		m.deliver(watch.Event{Type: watch.Added, Object: &corev1.Pod{}})
+		Expect(heard).To(Equal([]string{"ADDED"}))
+	})
+})
+
+type watcherFunc func(watch.Event)
+
+func (f watcherFunc) Handle(_ Manager, e watch.Event) { f(e) }
+
+var _ = Describe("GetKubeConnection", func() {
+	var folder string
+
+	BeforeEach(func() { folder = GinkgoT().TempDir() })
+
+	It("comes once, from RestConfig, of which it is a copy", func() {
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: "https://rest.example.org"}
+		m := NewManager(o)
+		got, err := m.GetKubeConnection()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(got).To(And(HaveField("Host", o.RestConfig.Host), HaveField("UserAgent", HaveSuffix(" eirinix/eirini-x"))))
+		Expect(o.RestConfig).To(Equal(&rest.Config{Host: "https://rest.example.org"}))
+		Expect(m.GetKubeConnection()).To(BeIdenticalTo(got))
+	})
+
+	It("reports the fault of the file to each caller", func() {
+		m := NewManager(ManagerOptions{KubeConfig: "/no/such/file", Logger: zap.NewNop().Sugar()})
+		_, err := m.GetKubeConnection()
+		Expect(err).To(MatchError(And(HavePrefix(`eirinix: ManagerOptions.KubeConfig "/no/such/file"`), ContainSubstring("give the path of a kubeconfig file"))))
+		_, other := m.GetKubeClient()
+		Expect(other).To(MatchError(err.Error()))
+		Expect(m.GetKubeManager()).To(BeNil())
+	})
+
+	It("asks for uncompressed responses in the library's own requests alone", func(ctx SpecContext) {
+		accepted := make(chan string, 1)
+		server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { accepted <- r.Header.Get("Accept-Encoding") }))
+		DeferCleanup(server.Close)
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+		m := NewManager(o)
+		_, own, err := m.given().own()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(BeEmpty()))
+		users, err := m.GetKubeClient()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(users.RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(Equal("gzip")))
+	})
+
+	DescribeTable("decides on the namespace of the Secret:",
+		func(change func(*ManagerOptions), pod, contextNamespace, expected string, said int) {
+			inPod(pod)
+			core, logs := observer.New(zapcore.InfoLevel)
+			o := validOptions()
+			o.Logger = zap.New(core).Sugar()
+			o.KubeConfig = WriteKubeconfig(folder, "given", "https://given.example.org", contextNamespace)
+			change(&o)
+			m := NewManager(o)
+			_, err := m.GetKubeConnection()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(m.given().secretNamespace()).To(Equal(expected))
+			Expect(logs.FilterMessageSnippet(`"default"`).Len()).To(Equal(said))
+		},
+		Entry("WebhookNamespace first", func(o *ManagerOptions) { o.WebhookNamespace, o.Namespace = "hooks", "cf" }, "own", "mine", "hooks", 0),
+		Entry("then Namespace", func(o *ManagerOptions) { o.Namespace = "cf" }, "own", "mine", "cf", 0),
+		Entry("then that of the pod", func(*ManagerOptions) {}, "own", "mine", "own", 0),
+		Entry("then that of the kubeconfig's context", func(*ManagerOptions) {}, "", "mine", "mine", 0),
+		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "", "default", 1),
+	)
 })

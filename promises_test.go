@@ -127,7 +127,7 @@ var promises = map[string][]promise{
 	}, "steps.md": {
 		{"within five seconds of its CustomResourceDefinition", "waiting_ext_test.go", "holds back its own step alone, and is registered once it can be"},
 		{"an API status of 400, 403 or 422", "step_ext_test.go", "accepts and refuses with the code and causes of its error, on CREATE, UPDATE and DELETE"},
-		{"refuses it with 400, the path", "misread_ext_test.go", "is denied by typed steps with its path, except under Ignore and in Warn"},
+		{"refuses it with 400, the path", "waiting_ext_test.go", "is denied by typed steps with its path, except under Ignore and in Warn"},
 		{"gets HTTP 500 with the step's name", chains, `Entry("panic", func(*chain.Call) error`},
 		{"has none if `*Call.DryRun`", "", "a duty of the step"},
 		{"with a code of 500 or more", chains, "in EiriniX's form"},

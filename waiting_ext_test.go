@@ -1,7 +1,10 @@
 package eirinix_test
 
+// This file specifies steps about kinds that a CustomResourceDefinition adds to a cluster.
+
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -24,9 +28,7 @@ import (
 // anyClient reads and writes objects of any kind.
 func anyClient() client.Client {
 	GinkgoHelper()
-	c, err := client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()})
-	Expect(err).NotTo(HaveOccurred())
-	return c
+	return Must(client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()}))
 }
 
 // definition is that of the kind Shop in a group of the spec's own.
@@ -89,11 +91,9 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		o := urlOptions(namespace)
 		logger, logs := Observed()
 		o.Logger = logger
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(shopStep(group))).To(Succeed())
-		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+		m := managerOf(o, shopStep(group), eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
 			return eirinix.Deny("no config maps")
-		}})).To(Succeed())
+		}})
 		runManager(ctx, m)
 		Expect(logs.FilterMessageSnippet("a step waits until the cluster serves its kind").All()).To(HaveExactElements(HaveField("ContextMap()", And(
 			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
@@ -125,40 +125,95 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		Expect(m.Diagnose(ctx).Err()).To(Succeed())
 	}, SpecTimeout(3*patience))
 
-	It("leaves a Manager without any other step ready", func(ctx SpecContext) {
-		serveSteps(ctx, namespace, shopStep(group))
-		opens(ctx)
-	}, SpecTimeout(3*patience))
-
-	It("is registered one after the other, and not after Unregister", func(ctx SpecContext) {
+	It("leaves a Manager without any other step ready, and is not registered after Unregister", func(ctx SpecContext) {
 		later := namespace + "-later.example.org"
-		never := namespace + "-never.example.org"
-		second, third := shopStep(later), shopStep(never)
-		second.ID, third.ID = "later", "never"
-		m := serveSteps(ctx, namespace, shopStep(group), second, third)
+		second := shopStep(later)
+		second.ID = "later"
+		m := serveSteps(ctx, namespace, shopStep(group), second)
 		opens(ctx)
-		group = later
-		opens(ctx)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(3), "of two groups, and the canary's")
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "of one group, and the canary's")
 		Expect(m.Unregister(ctx)).To(Succeed())
 		c := anyClient()
-		Expect(c.Create(ctx, definition(never))).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(never))).To(Succeed()) })
+		Expect(c.Create(ctx, definition(later))).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(later))).To(Succeed()) })
 		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
 		Consistently(func() error {
 			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
 			return err
-		}).WithContext(ctx).WithTimeout(2 * time.Second).Should(Satisfy(apierrors.IsNotFound))
+		}).WithContext(ctx).WithTimeout(time.Second).Should(Satisfy(apierrors.IsNotFound))
 	}, SpecTimeout(4*patience))
 
 	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
-		o := urlOptions(namespace)
-		o.ListenAddress, o.Port = "", FreePort()
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(shopStep(group))).To(Succeed())
-		Expect(m.AddExtension(stage(1))).To(Succeed())
+		o := urlOptionsAt(namespace, 8443)
+		m := managerOf(o, shopStep(group), stage(1))
 		Expect(m.RegisterExtensions()).To(MatchError(And(ContainSubstring("shop-defaults"), ContainSubstring("all others are registered"))))
 		DeferCleanup(m.Unregister)
 		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "that of config maps, and the canary's")
+	}, SpecTimeout(3*patience))
+})
+
+// limitedShop is the Go type of a Shop whose definition lets anything pass.
+type limitedShop struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Tills             []till `json:"tills,omitempty"`
+}
+
+type till struct {
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+func (s *limitedShop) DeepCopyObject() runtime.Object {
+	c := &limitedShop{TypeMeta: s.TypeMeta, ObjectMeta: *s.ObjectMeta.DeepCopy()}
+	for _, t := range s.Tills {
+		c.Tills = append(c.Tills, till{maps.Clone(t.Limits)})
+	}
+	return c
+}
+
+var _ = Describe("A custom resource with a typo that its definition admits", Label("api-server"), func() {
+	It("is denied by typed steps with its path, except under Ignore and in Warn", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		group, warnings := namespace+".example.org", &heard{}
+		o := urlOptions(namespace)
+		o.Scheme = runtime.NewScheme()
+		o.Scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Shop"}, &limitedShop{})
+		validation := func(rule string, policy admissionregistrationv1.FailurePolicyType, mode eirinix.Mode) eirinix.Validation[*limitedShop] {
+			return eirinix.Validation[*limitedShop]{
+				ID:       rule,
+				Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"rule": rule}}, FailurePolicy: policy, Mode: mode},
+				Create:   func(context.Context, *eirinix.Call, *limitedShop) error { return nil },
+				Update:   func(context.Context, *eirinix.Call, *limitedShop, *limitedShop) error { return nil },
+			}
+		}
+		c := anyClient()
+		Expect(c.Create(ctx, definition(group))).To(Succeed())
+		DeferCleanup(c.Delete, definition(group))
+		runManager(ctx, managerOf(o,
+			validation("fails", admissionregistrationv1.Fail, eirinix.ModeDeny),
+			validation("ignores", admissionregistrationv1.Ignore, eirinix.ModeDeny),
+			validation("warns", admissionregistrationv1.Fail, eirinix.ModeWarn)))
+		config := controlPlane().Config()
+		config.WarningHandler = warnings
+		c = Must(client.New(config, client.Options{}))
+		shop := func(name, rule, cpu string) *unstructured.Unstructured {
+			s := newShop(group, namespace, name)
+			s.SetLabels(map[string]string{"rule": rule})
+			s.Object["tills"] = []any{map[string]any{}, map[string]any{"limits": map[string]any{"cpu": cpu}}}
+			return s
+		}
+		denied := And(Satisfy(apierrors.IsBadRequest), MatchError(ContainSubstring(
+			"denied the request: tills[1].limits.cpu cannot be read: quantities must match the regular expression")))
+		Eventually(func() error { return c.Create(ctx, shop("a", "fails", "1x"), client.DryRunAll) }).
+			WithContext(ctx).WithTimeout(patience).Should(denied)
+		Expect(c.Create(ctx, shop("a", "fails", "1"))).To(Succeed())
+		Expect(c.Create(ctx, shop("b", "ignores", "1x"))).To(Succeed())
+		warnings.take()
+		Expect(c.Create(ctx, shop("c", "warns", "1x"))).To(Succeed())
+		Expect(warnings.take()).To(ConsistOf(ContainSubstring(`step "warns" would deny this: tills[1].limits.cpu cannot be read`)))
+
+		By("an old object")
+		old := c.Patch(ctx, shop("b", "fails", "1"), client.Merge)
+		Expect(old).To(And(Satisfy(apierrors.IsInternalError), MatchError(MatchRegexp(`failed calling webhook .*step .*fails.* failed: the object cannot be read`))))
 	}, SpecTimeout(3*patience))
 })

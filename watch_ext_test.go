@@ -1,7 +1,10 @@
 package eirinix_test
 
+// This file specifies Watchers and Reconcilers beside an API server.
+
 import (
 	"context"
+	"slices"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,10 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -68,13 +68,9 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	options := func() eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
 	}
-	create := func(ctx context.Context, namespace, name string, labels map[string]string) *corev1.Pod {
-		pod, err := createPod(ctx, namespace, NewPod(name, labels))
-		Expect(err).NotTo(HaveOccurred())
-		return pod
-	}
-	remove := func(ctx context.Context, name string) {
-		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+	create := func(ctx context.Context, namespace, name string, labels map[string]string) {
+		GinkgoHelper()
+		Must(createPod(ctx, namespace, NewPod(name, labels)))
 	}
 	// begun waits until the watch is under way: a pod made before would be no event.
 	begun := func(ctx context.Context) {
@@ -92,7 +88,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		begun(ctx)
 		create(ctx, namespace, "new", nil)
 		create(ctx, newNamespace(ctx), "elsewhere", nil)
-		remove(ctx, "new")
+		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, "new", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
 		create(ctx, namespace, "last", nil)
 		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
 		Expect(events.Seen()).To(ContainElements("ADDED new", "DELETED new"))
@@ -113,28 +109,6 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("task")))
 	}, SpecTimeout(2*patience))
 
-	It("begins at WatcherStartRV, which may be set late, as programs do", func(ctx SpecContext) {
-		before, err := clients().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		create(ctx, namespace, "in-between", nil)
-		m := eirinix.NewManager(options())
-		o := m.GetManagerOptions()
-		o.WatcherStartRV = before.ResourceVersion
-		m.SetManagerOptions(o)
-		m.AddWatcher(events)
-		go func() { _ = m.Watch() }()
-		DeferCleanup(m.Stop)
-		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED in-between"}))
-	}, SpecTimeout(2*patience))
-
-	It("starts anew from the present pods when the history does not reach back (410)", func(ctx SpecContext) {
-		create(ctx, namespace, "there", nil)
-		o := options()
-		o.WatcherStartRV = "1"
-		watching(o)
-		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED there"}))
-	}, SpecTimeout(2*patience))
-
 	It("receives every event once beside an extension, and may change the object of an event", func(ctx SpecContext) {
 		m := addEnvManager(urlOptions(namespace))
 		m.AddWatcher(events)
@@ -144,21 +118,12 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Expect(createPod(ctx, namespace, NewPod("once", nil))).To(beMutated())
 		create(ctx, namespace, "last", nil)
 		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
-		Expect(events.Seen()).To(WithTransform(func(all []string) (once []string) {
-			for _, e := range all {
-				if e == "ADDED once" {
-					once = append(once, e)
-				}
-			}
-			return once
-		}, HaveLen(1)))
+		Expect(slices.DeleteFunc(events.Seen(), func(e string) bool { return e != "ADDED once" })).To(HaveLen(1))
 	}, SpecTimeout(2*patience))
 
 	It("may lack the right to watch, which the error of Watch then names", func(ctx SpecContext) {
-		blind, err := controlPlane().User("blind-" + namespace)
-		Expect(err).NotTo(HaveOccurred())
 		o := options()
-		o.RestConfig = blind
+		o.RestConfig = Must(controlPlane().User("blind-" + namespace))
 		_, done := watching(o)
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("needs list and watch on pods"))))
 	}, SpecTimeout(2*patience))
@@ -182,38 +147,19 @@ func (t *touch) Register(m eirinix.Manager) error {
 	return ctrl.NewControllerManagedBy(m.GetKubeManager()).Named("touch").For(&corev1.Pod{}).Complete(t)
 }
 
-// oldTouch is the same for EiriniX's form, which takes no context.
-type oldTouch struct{ touch }
-
-func (t *oldTouch) Reconcile(req reconcile.Request) (reconcile.Result, error) {
-	return t.touch.Reconcile(t.manager.GetContext(), req)
-}
-
-func (t *oldTouch) Register(m eirinix.Manager) error {
-	t.manager = m
-	c, err := controller.New("touch", m.GetKubeManager(), controller.Options{Reconciler: eirinix.AdaptReconciler(t)})
-	if err != nil {
-		return err
-	}
-	return c.Watch(source.Kind(m.GetKubeManager().GetCache(), &corev1.Pod{}, &handler.TypedEnqueueRequestForObject[*corev1.Pod]{}))
-}
-
-var _ = DescribeTable("A Reconciler runs beside extensions, within the namespace of the options",
-	func(ctx SpecContext, reconciler any) {
+var _ = Describe("A Reconciler", Label("api-server"), func() {
+	It("runs beside extensions, within the namespace of the options", func(ctx SpecContext) {
 		namespace, other := newNamespace(ctx), newNamespace(ctx)
 		m := addEnvManager(urlOptions(namespace))
-		Expect(m.AddExtension(reconciler)).To(Succeed())
+		Expect(m.AddExtension(&touch{})).To(Succeed())
 		runManager(ctx, m)
 
-		outside, err := createPod(ctx, other, NewPod("pod", nil))
-		Expect(err).NotTo(HaveOccurred())
+		outside := Must(createPod(ctx, other, NewPod("pod", nil)))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(func() (*corev1.Pod, error) {
 			return clients().CoreV1().Pods(namespace).Get(ctx, "pod", metav1.GetOptions{})
 		}).WithContext(ctx).WithTimeout(patience).Should(HaveField("Annotations", HaveKeyWithValue("touched", "yes")))
 		Expect(clients().CoreV1().Pods(other).Get(ctx, "pod", metav1.GetOptions{})).
 			To(HaveField("ResourceVersion", outside.ResourceVersion))
-	},
-	Entry("in controller-runtime's form", &touch{}, Label("api-server"), SpecTimeout(2*patience)),
-	Entry("in EiriniX's form", &oldTouch{}, Label("api-server"), SpecTimeout(2*patience)),
-)
+	}, SpecTimeout(2*patience))
+})
