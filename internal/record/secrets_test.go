@@ -356,6 +356,7 @@ var _ = Describe("A value that only the program knows to be secret", func() {
 		got := composed(hooked, body, answerWith(encoded(operations)))
 		Expect(got.text).To(beTheRequestOf(body))
 		Expect(string(got.Review.Response.Patch)).To(Equal(operations))
+		Expect(got.Redacted).To(BeEmpty())
 	})
 
 	It("is looked for in Secrets as they will be written, and the patch still applies to the redacted object", func() {
