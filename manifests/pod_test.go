@@ -1,7 +1,9 @@
 package manifests
 
+// The pods of a program: what they may do, where they listen, how many there are, and what users set.
+
 import (
-	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -32,20 +34,14 @@ var _ = Describe("The pods of a program's manifests", func() {
 			the[*appsv1.Deployment](objects).Spec.Template.Spec, the[*batchv1.Job](objects).Spec.Template.Spec, the[*batchv1.CronJob](objects).Spec.JobTemplate.Spec.Template.Spec,
 		} {
 			Expect(spec.HostNetwork || spec.HostPID || spec.HostIPC).To(BeFalse())
-			Expect(spec.Volumes).To(BeEmpty())
-			Expect(spec.PriorityClassName).To(BeEmpty())
-			Expect(*spec.SecurityContext.RunAsNonRoot).To(BeTrue())
-			Expect(spec.SecurityContext.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
+			Expect(spec).To(And(HaveField("Volumes", BeEmpty()), HaveField("PriorityClassName", ""),
+				HaveField("SecurityContext.RunAsNonRoot", HaveValue(BeTrue())), HaveField("SecurityContext.SeccompProfile.Type", corev1.SeccompProfileTypeRuntimeDefault)))
 			for _, c := range spec.Containers {
-				s := c.SecurityContext
-				Expect(*s.AllowPrivilegeEscalation).To(BeFalse())
-				Expect(*s.ReadOnlyRootFilesystem).To(BeTrue())
-				Expect(*s.RunAsNonRoot).To(BeTrue())
-				Expect(s.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
-				Expect(s.Capabilities).To(Equal(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}))
-				Expect(s.Privileged).To(BeNil())
-				Expect(c.Resources.Limits).To(HaveKey(corev1.ResourceMemory))
-				Expect(c.Resources.Requests).To(HaveKey(corev1.ResourceMemory))
+				Expect(c.SecurityContext).To(Equal(&corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				}))
+				Expect(c.Resources).To(And(HaveField("Limits", HaveKey(corev1.ResourceMemory)), HaveField("Requests", HaveKey(corev1.ResourceMemory))))
 			}
 		}
 		for _, account := range allOf[*corev1.ServiceAccount](objects) {

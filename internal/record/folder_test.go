@@ -89,6 +89,12 @@ var _ = Describe("The folder", func() {
 			And(HaveField("Review.Request.UID", BeEquivalentTo("c")), HaveField("File", HaveSuffix("/20261121t144523.000000001z-create.json")))))
 	})
 
+	It("keeps nothing of a file that could not get its name", func() {
+		dir := GinkgoT().TempDir()
+		Expect(record.StoreAt(dir, time.Now(), "-no/folder", review(pod))).NotTo(Succeed())
+		Expect(filesOf(dir)).To(BeEmpty())
+	})
+
 	It("keeps the files of others", func() {
 		dir := GinkgoT().TempDir()
 		others := []string{"notes.json", "20200101t000000.000000000z.txt", "a" + old, "20200101t000000.000000000z-UP.json"}
