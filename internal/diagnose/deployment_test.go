@@ -42,7 +42,7 @@ import (
 )
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 func TestDiagnose(t *testing.T) {
 	RegisterFailHandler(Fail)

@@ -94,7 +94,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		BeforeAll(func(ctx SpecContext) {
 			resolving = must(controlPlane.AddAPIServer(ctx, "--enable-aggregator-routing=true"))
 			DeferCleanup(resolving.Stop)
-		})
+		}, NodeTimeout(3*patience)) // it starts
 
 		It("reports that no pod stands behind it", func(ctx SpecContext) {
 			d := newDeployment(ctx)
@@ -103,7 +103,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints,
 				"its selector app=hooks,", "no endpoints available for service"))
-		}, SpecTimeout(patience))
+		}, SpecTimeout(3*patience))
 
 		It("reports that its pods are not ready", func(ctx SpecContext) {
 			d := newDeployment(ctx)
@@ -113,7 +113,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, "(not ready: 1)", "kubectl describe pods"))
 			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints))
-		}, SpecTimeout(patience))
+		}, SpecTimeout(3*patience))
 
 		It("reports that it is of a kind that they cannot resolve", func(ctx SpecContext) {
 			d := newDeployment(ctx)
@@ -121,7 +121,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Clients = clientsFor(resolving.Config())
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceUnusable, "unsupported service type"))
-		}, SpecTimeout(patience))
+		}, SpecTimeout(3*patience))
 	})
 })
 
