@@ -353,8 +353,7 @@ var _ = Describe("A program's manifests", func() {
 		Entry("unless they have some", []string{"program", "-v"}, []string{"-v"}, 0),
 	)
 
-	Describe("FlagArgs", func() {
-		// parsed has flags of each kind, with the given arguments.
+	It("FlagArgs returns the flags that were set, as the program reads them again, and not nil where none was", func() {
 		parsed := func(args ...string) *flag.FlagSet {
 			flags := flag.NewFlagSet("program", flag.ContinueOnError)
 			flags.String("service", "hooks", "")
@@ -364,17 +363,10 @@ var _ = Describe("A program's manifests", func() {
 			Expect(flags.Parse(args)).To(Succeed())
 			return flags
 		}
-
-		It("returns the flags that were set, as the program reads them again", func() {
-			args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
-			Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
-			Expect(FlagArgs(parsed(args...))).To(Equal(args))
-		})
-
-		It("returns an empty list, and not nil, where none was set", func() {
-			Expect(FlagArgs(parsed())).To(And(BeEmpty(), Not(BeNil())))
-			Expect(FlagArgs(parsed("-image=i"), "image")).NotTo(BeNil())
-		})
+		args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
+		Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
+		Expect(FlagArgs(parsed(args...))).To(Equal(args))
+		Expect(FlagArgs(parsed("-image=i"), "image")).To(And(BeEmpty(), Not(BeNil())))
 	})
 
 	It("take their time from the drain and the longest call", func() {

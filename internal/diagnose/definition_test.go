@@ -117,23 +117,6 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleEmpty))
 	}, SpecTimeout(patience))
 
-	It("reports a version that the Conversion lacks", func(ctx SpecContext) {
-		define(ctx, "v2", "v1", "v1beta1")
-		register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotConverted, "serves or stores v2, which the Conversion lacks"))
-	}, SpecTimeout(patience))
-
-	It("notes the versions in which objects may still be stored", func(ctx SpecContext) {
-		define(ctx, "v1", "v1beta1")
-		register(ctx)
-		Eventually(func(g Gomega) {
-			patch(ctx, `{"status":{"storedVersions":["v1beta1","v1"]}}`, "status")
-			f, found := d.run(ctx).Find(diagnosis.StillStored)
-			g.Expect(found).To(BeTrue())
-			g.Expect(f).To(And(HaveField("Severity", diagnosis.Note), HaveField("Message", ContainSubstring("may still be stored in v1beta1")), HaveField("Remedy", ContainSubstring("in v1,"))))
-		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-	}, SpecTimeout(patience))
-
 	It("counts the objects that have lost values, if it is asked to look at others", func(ctx SpecContext) {
 		define(ctx, "v1", "v1beta1")
 		register(ctx)
@@ -160,12 +143,6 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 			HaveField("Message", fmt.Sprintf("4 objects of CustomResourceDefinition %s have lost values that their annotations could not hold, such as %s/a, %[2]s/b, %[2]s/c", crd, namespace)),
 		))
 
-		By("lacking the right")
-		d.as(ctx, diagnosis.Right{Group: webhookconf.CRD.Group, Resource: webhookconf.CRD.Resource, Verb: "get", Name: crd})
-		Eventually(func() []diagnosis.Right { return d.run(ctx).Rights() }).WithContext(ctx).WithTimeout(patience).
-			Should(ContainElement(diagnosis.Right{Group: group, Resource: "shops", Verb: "list"}))
-
-		By("running by itself")
 		d.Others = false
 		r := d.run(ctx)
 		_, found = r.Find(diagnosis.Incomplete)

@@ -228,15 +228,6 @@ var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.Orphaned, "remove w2.old.example.org from"), "what is not known is not reported")
 	}, SpecTimeout(patience))
 
-	It("logs one error, and that the API server calls this program", func(ctx SpecContext) {
-		d.register(ctx)
-		left(ctx, d.Options.ClientConfig("/validate/old"))
-		d.awaitRegistered(ctx)
-		n := newNotes()
-		diagnose.Watch(ctx, d.Config, n.logger())
-		Expect(n.read()).To(HaveExactElements(MatchRegexp(`^[01] error ValidatingWebhookConfiguration old-.* calls this program`), HaveSuffix("info the API server calls this program")))
-	}, SpecTimeout(patience))
-
 	It("is skipped without the right to list, with a note and without a line in the log", func(ctx SpecContext) {
 		d.register(ctx)
 		left(ctx, d.Options.ClientConfig("/validate/old"))
@@ -330,17 +321,6 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 
 		grant(ctx, "user-"+d.Canary.Namespace, r.Rights()...)
 		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Healthy}))
-	}, SpecTimeout(2*patience))
-
-	It("needs no more than to create ConfigMaps to find no problem", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.register(ctx)
-		d.awaitCalls(ctx)
-		d.as(ctx, d.createsConfigMaps())
-		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Healthy, diagnosis.CheckSkipped}))
-
-		Expect(d.server.Close()).To(Succeed())
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, "failed to call webhook"))
 	}, SpecTimeout(2*patience))
 
 	It("waits for an API server that has not noticed the registration yet", func(ctx SpecContext) {

@@ -110,24 +110,6 @@ func TestWatchSchedule(t *testing.T) {
 				"60 error not called yet: no answer; checking again | mend it", "120 info the API server calls this program now",
 			},
 		},
-		"logs a new fault, and a fault that has returned": {
-			func(s int) diagnose.Look {
-				switch {
-				case s == 120:
-					return of(false, problem(diagnosis.ServiceMissing, "no Service"), problem(diagnosis.TimedOut, "no answer"))
-				case s == 240:
-					return well
-				case s == 180, s < 60:
-					return of(false, problem(diagnosis.PortMismatch, "another port"))
-				}
-				return of(false)
-			},
-			[]int{0, 10, 30, 60, 120, 180, 240},
-			[]string{
-				"0 error another port | mend it", "120 error no Service | mend it", "120 error not called yet: no answer; checking again | mend it",
-				"180 error another port | mend it", "240 info the API server calls this program now",
-			},
-		},
 		"logs warnings once, and neither notes nor missing rights": {
 			func(s int) diagnose.Look {
 				l := of(false, diagnosis.Finding{Code: diagnosis.Excluded, Severity: diagnosis.Warning, Message: "left out"},
@@ -143,11 +125,6 @@ func TestWatchSchedule(t *testing.T) {
 			func(int) diagnose.Look { return diagnose.Look{Blind: true} },
 			[]int{0},
 			[]string{"0 info it is not known whether the API server calls this program"},
-		},
-		"ends after ten minutes in which it has learned nothing": {
-			func(int) diagnose.Look { return diagnose.Look{} },
-			minutely,
-			[]string{"600 info it is not known whether the API server calls this program"},
 		},
 		"does not wait for a slow answer": {
 			func(s int) diagnose.Look {

@@ -127,19 +127,6 @@ var _ = Describe("A handler that is recorded", func() {
 		Expect(w.recorder.Budget()).To(Equal(record.MaxWaitingBytes))
 		Expect(w.read()).To(BeEmpty())
 	})
-
-	It("may speak HTTP/2", func() {
-		w := newWorld(allow)
-		s := httptest.NewUnstartedServer(w.recorded)
-		s.EnableHTTP2 = true
-		s.StartTLS()
-		resp, err := s.Client().Post(s.URL+path, "application/json", strings.NewReader(review(pod)))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(resp.Body.Close()).To(Succeed())
-		Expect(resp.ProtoMajor).To(Equal(2))
-		s.Close()
-		Expect(w.read()).To(HaveLen(1))
-	})
 })
 
 // blocking blocks the goroutine that writes at its first call, until release. Register release with DeferCleanup after

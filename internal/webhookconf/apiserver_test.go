@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -183,8 +182,6 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(after.Webhooks).To(ConsistOf(HaveField("Name", o.WebhookName("a"))))
 		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Unchanged))
 	})
-
-	It("lets one of 50 replicas that start together win", func(ctx SpecContext) { raceToCreate(ctx, client, o, 50) })
 })
 
 // upstreamEntry is one as EiriniX wrote it.
@@ -199,37 +196,6 @@ func upstreamEntry(name string) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1beta1", "v1"},
 	}
-}
-
-// raceToCreate has replicas register the same when all have found that there is nothing.
-func raceToCreate(ctx context.Context, in dynamic.Interface, o webhookconf.Options, replicas int) {
-	GinkgoHelper()
-	var running, looked sync.WaitGroup
-	var mu sync.Mutex
-	outcomes, failures := map[webhookconf.Outcome]int{}, []error{}
-	looked.Add(replicas)
-	for range replicas {
-		c, _ := both(in, o)
-		d := desired(o, step("volumes", isolated))
-		running.Go(func() {
-			_, outcome, err := register(ctx, c, func(f webhookconf.Found) webhookconf.Change {
-				if !f.Exists {
-					looked.Done()
-					looked.Wait()
-				}
-				return trusting(d, "bundle")
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			outcomes[outcome]++
-			if err != nil {
-				failures = append(failures, err)
-			}
-		})
-	}
-	running.Wait()
-	Expect(failures).To(BeEmpty())
-	Expect(outcomes).To(Equal(map[webhookconf.Outcome]int{webhookconf.Created: 1, webhookconf.Unchanged: replicas - 1}))
 }
 
 // This webhook has no server, and is called for every object in the cluster. Check would refuse it.

@@ -3,10 +3,7 @@ package webhookconf_test
 // How a configuration is written: in one request, without a loss of what others have written, and only if it changes.
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 	clienttesting "k8s.io/client-go/testing"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -55,21 +51,6 @@ var _ = Describe("Put", func() {
 			Expect(found.Version).To(Equal(volumes().Version))
 		}
 		Expect(c.verbs()).To(BeEmpty())
-	})
-
-	It("goes on from its own result", func(ctx SpecContext) {
-		c := newCluster()
-		found, _ := put(ctx, mutatingIn(c), trusting(older(), pem(0)))
-		c.ClearActions()
-		for _, change := range []webhookconf.Change{{Entries: volumes()}, {Bundle: []byte(pem(0, 1))}, {Unneeded: map[string]time.Time{hash(0): noon}}} {
-			var err error
-			var outcome webhookconf.Outcome
-			found, outcome, err = mutatingIn(c).Put(ctx, found, change)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(webhookconf.Updated))
-		}
-		Expect(c.verbs()).To(Equal([]string{"update", "update", "update"}))
-		Expect(found.ResourceVersion).To(Equal(c.stored().ResourceVersion))
 	})
 
 	DescribeTable("updates in place, the version that was found, and keeps labels, annotations and owners of others",
@@ -370,84 +351,3 @@ var _ = Describe("A field that our Go types do not know", func() {
 		Expect(first(c.tree())).To(HaveKey("later"))
 	})
 })
-
-var _ = Describe("A race for one configuration", func() {
-	var c *cluster
-	BeforeEach(func() { c = newCluster() })
-
-	older := func(ctx context.Context) {
-		GinkgoHelper()
-		registers(ctx, mutatingIn(c), desired(urlOptions(), step("older", isolated)), "bundle")
-		c.ClearActions()
-	}
-
-	It("that is lost is decided again on the winner's write", func(ctx SpecContext) {
-		older(ctx)
-		c.once("update", func() error {
-			c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
-				m.Labels["winner"] = "was here"
-				m.Webhooks[0].ClientConfig.CABundle = []byte("the winner's bundle")
-			})
-			return nil // the reactor behind finds the conflict
-		})
-		var seen [][]string
-		_, outcome, err := register(ctx, mutatingIn(c), func(f webhookconf.Found) webhookconf.Change {
-			seen = append(seen, texts(f.Bundles))
-			return trusting(volumes(), "bundle")
-		})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(outcome).To(Equal(webhookconf.Updated))
-		Expect(c.verbs()).To(Equal([]string{"get", "update", "get", "update"}))
-		Expect(seen).To(Equal([][]string{{"bundle"}, {"the winner's bundle"}}))
-		Expect(c.stored().Labels).To(HaveKeyWithValue("winner", "was here"))
-		Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
-	})
-
-	It("that is lost adopts the configuration that another replica created, without writing it again", func(ctx SpecContext) {
-		elsewhere := newCluster()
-		registers(ctx, mutatingIn(elsewhere), volumes(), "bundle")
-		c.once("create", func() error {
-			c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(elsewhere.tree()) })
-			return apierrors.NewAlreadyExists(groupResource, configurationName)
-		})
-		Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Unchanged))
-		Expect(c.verbs()).To(Equal([]string{"get", "create", "get"}))
-		Expect(c.tree()).To(Equal(elsewhere.tree()))
-	})
-
-	It("that is lost creates the configuration that was deleted before the update arrived", func(ctx SpecContext) {
-		older(ctx)
-		c.once("update", func() error { c.lose(); return nil })
-		Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Created))
-		Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
-	})
-
-	It("loses nothing that one of 50 replicas adds", func(ctx SpecContext) { raceToAdd(ctx, c, urlOptions(), 50) })
-})
-
-// raceToAdd has each replica add a line to the caBundle that all share. A write that overtakes another would lose one.
-func raceToAdd(ctx context.Context, in dynamic.Interface, o webhookconf.Options, replicas int) {
-	GinkgoHelper()
-	first, _ := both(in, o)
-	registers(ctx, first, desired(o, step("volumes", isolated)), "#\n")
-	var running sync.WaitGroup
-	failures := make(chan error, replicas)
-	for i := range replicas {
-		running.Go(func() {
-			_, _, err := register(ctx, first, func(f webhookconf.Found) webhookconf.Change {
-				return webhookconf.Change{Bundle: fmt.Append(f.Bundles[0], "# ", i, "\n")}
-			})
-			failures <- err
-		})
-	}
-	running.Wait()
-	close(failures)
-	for err := range failures {
-		Expect(err).NotTo(HaveOccurred())
-	}
-	bundle := texts(get(ctx, first).Bundles)
-	Expect(bundle).To(HaveLen(1))
-	for i := range replicas {
-		Expect(bundle[0]).To(ContainSubstring(fmt.Sprint("# ", i, "\n")))
-	}
-}
