@@ -1,11 +1,12 @@
 package manifests
 
+// Options and steps that cannot be deployed are refused, with a remedy.
+
 import (
 	"context"
 	"strings"
 
-	. "github.com/onsi/ginkgo/v2/dsl/core"
-	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,6 @@ var _ = Describe("The options and steps of a program's manifests", func() {
 		Entry("an image with spaces", func(o *input) { o.Deployment.Image += " " }, valueExtension{}, "remove the spaces"),
 		Entry("several at once", func(o *input) { o.Deployment = Options{Name: "A", Replicas: -1}; o.Port = -1 }, valueExtension{},
 			"manifests.Options.Image is empty", `manifests.Options.Name is "A"`, "manifests.Options.Replicas is -1", "ManagerOptions.Port is -1"),
-		Entry("a bad account", func(o *input) { o.Deployment.ServiceAccountName = "a_b" }, valueExtension{}, "manifests.Options.ServiceAccountName"),
 		Entry("a bad label", func(o *input) { o.Deployment.Labels = map[string]string{"a b": "c", "d": "e f"} }, valueExtension{}, `holds a b="c"`, `holds d="e f"`),
 		Entry("a label of ours", func(o *input) {
 			o.Deployment.Labels = map[string]string{"eirinix.cloudfoundry.org/fingerprint": "x", "app.kubernetes.io/name": "y"}
@@ -44,7 +44,6 @@ var _ = Describe("The options and steps of a program's manifests", func() {
 		Entry("an annotation that is none, and one of ours", func(o *input) {
 			o.Deployment.Annotations = map[string]string{"a b": "c", "kubernetes.io/description": "x", "Example.org/Any": "a thing"}
 		}, valueExtension{}, `Annotations holds a b="c"`, `Annotations holds "kubernetes.io/description", which manifests.Of sets itself; remove it`),
-		Entry("a bad PriorityClass", func(o *input) { o.Deployment.PriorityClassName = "High" }, valueExtension{}, `PriorityClassName is "High"`),
 		Entry("bad node labels", func(o *input) {
 			o.Deployment.NodeSelector = map[string]string{"pool": "a b", "kubernetes.io/os": "windows"}
 		}, valueExtension{}, `NodeSelector holds pool="a b"`, `NodeSelector holds "kubernetes.io/os"`),
@@ -75,7 +74,6 @@ var _ = Describe("The options and steps of a program's manifests", func() {
 		Entry("the load balancer's address to listen on", func(o *input) { *o = byURL(*o); o.Host, o.ListenAddress = "192.0.2.1", "" }, valueExtension{}, `listen only on 192.0.2.1:443`),
 		Entry("own pods that are sent, in the one namespace", func(o *input) { *o = byURL(*o); o.WebhookNamespace = "apps" }, namedExtension{name: "volumes"},
 			`step "volumes" would be called for the program's own pods in namespace "apps"`, "WebhookNamespace"),
-		Entry("own pods that are sent, in all namespaces", func(o *input) { *o = byURL(*o); o.Namespace = "" }, valueExtension{}, "own pods"),
 		Entry("own pods that are validated", func(o *input) { *o = byURL(*o); o.Namespace = "" }, validatePods(), "own pods"),
 	)
 

@@ -1,5 +1,7 @@
 package manifests
 
+// Manifests as files: a kustomization or a chart, in a folder that others may write into.
+
 import (
 	"os"
 	"path/filepath"

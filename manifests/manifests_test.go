@@ -1,5 +1,7 @@
 package manifests
 
+// The objects that run a program in a cluster, with the rights that it needs and no others.
+
 import (
 	"bytes"
 	"context"
@@ -11,12 +13,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
-	"code.cloudfoundry.org/eirinix/conversion"
-
-	. "github.com/onsi/ginkgo/v2/dsl/core"
-	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -29,13 +29,47 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/conversion"
 )
+
+func TestManifests(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "manifests")
+}
+
+// valueExtension, namedExtension, watcher and reconciler are what a program adds. They do nothing.
+type (
+	valueExtension struct{}
+	namedExtension struct {
+		valueExtension
+		name string
+	}
+	watcher    struct{}
+	reconciler struct{}
+)
+
+func (valueExtension) Handle(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+func (n namedExtension) Name() string { return n.name }
+
+func (*watcher) Handle(eirinix.Manager, watch.Event) {}
+
+func (*reconciler) Reconcile(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return reconcile.Result{}, nil
+}
+func (*reconciler) Register(eirinix.Manager) error { return nil }
 
 // input is all that decides about the manifests of a program, but for what is added.
 type input struct {
@@ -64,9 +98,13 @@ func validatePods() eirinix.Validation[*corev1.Pod] {
 
 func manifestsOf(o input, added ...any) []client.Object {
 	GinkgoHelper()
-	objects, err := Of(managerWith(o, added...), o.Deployment)
+	return must(Of(managerWith(o, added...), o.Deployment))
+}
+
+func must[T any](value T, err error) T {
+	GinkgoHelper()
 	Expect(err).NotTo(HaveOccurred())
-	return objects
+	return value
 }
 
 func managerWith(o input, added ...any) *eirinix.ExtensionManager {
@@ -132,9 +170,7 @@ func kinds(objects []client.Object) (all []string) {
 
 func asJSON(v any) string {
 	GinkgoHelper()
-	text, err := json.Marshal(v)
-	Expect(err).NotTo(HaveOccurred())
-	return string(text)
+	return string(must(json.Marshal(v)))
 }
 
 var _ = Describe("A program's manifests", func() {
@@ -165,15 +201,13 @@ var _ = Describe("A program's manifests", func() {
 			"ServiceAccount eirini-x", "NetworkPolicy eirini-x", "Deployment eirini-x"),
 	)
 
-	It("are the same each time, and share nothing", func() {
+	It("are the same each time, share nothing, and need no kubeconfig", func() {
 		o := split(deployedOptions())
-		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
+		o.MetricsBindAddress, o.Deployment.PodMonitor, o.KubeConfig = ":9090", true, "/does/not/exist"
 		o.Deployment.Args, o.Deployment.Env = []string{"-v"}, []corev1.EnvVar{{Name: "OWN", Value: "kept"}}
 		m := managerWith(o, valueExtension{}, &watcher{})
-		first, err := Of(m, o.Deployment)
-		Expect(err).NotTo(HaveOccurred())
-		second, err := Of(m, o.Deployment)
-		Expect(err).NotTo(HaveOccurred())
+		again := func() []client.Object { return must(Of(m, o.Deployment)) }
+		first, second := again(), again()
 		Expect(second).To(Equal(first))
 		d := the[*appsv1.Deployment](first)
 		d.Labels["changed"] = "yes"
@@ -183,9 +217,7 @@ var _ = Describe("A program's manifests", func() {
 		allOf[*rbacv1.ClusterRole](first)[0].Rules[0].Verbs[0] = "changed"
 		the[*unstructured.Unstructured](first).Object["spec"] = nil
 		Expect(second).NotTo(Equal(first))
-		third, err := Of(m, o.Deployment)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(third).To(Equal(second))
+		Expect(again()).To(Equal(second))
 	})
 
 	It("are YAML that reads back as the same objects, without the fields that only a cluster fills in", func() {
@@ -224,39 +256,29 @@ var _ = Describe("A program's manifests", func() {
 			}
 			return strings.Join(all, "\n")
 		}
-		o := deployedOptions()
-		secret := "configmaps,secrets create; secrets/eirini-x-setupcertificate get,list,update,watch; " +
+		const secret = "configmaps,secrets create; secrets/eirini-x-setupcertificate get,list,update,watch; " +
 			"leases create; leases/eirini-x-versions get,list,update,watch; events create,patch"
-		serving := "secrets/eirini-x-setupcertificate get,list,watch; leases/eirini-x-versions get,list,watch"
-		owner := "namespaces/system get; "
-		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,update,watch"
-		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,list,update,watch"
-		both := strings.Replace(mutating, " create", ",validatingwebhookconfigurations create", 1) + strings.TrimPrefix(validating, "validatingwebhookconfigurations create")
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating))
-		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + owner + validating))
-		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + both))
+		const serving = "secrets/eirini-x-setupcertificate get,list,watch; leases/eirini-x-versions get,list,watch"
+		const mutating = "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,update,watch"
+		o := deployedOptions()
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: namespaces/system get; " + mutating))
+		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: namespaces/system get; " + strings.ReplaceAll(mutating, "mutating", "validating")))
 		Expect(granted(o, &reconciler{})).To(BeEmpty())
 		Expect(granted(o, &watcher{})).To(Equal("apps: pods list,watch"))
-
 		o.UnregisterOnStop = true
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + strings.Replace(mutating, "get", "delete,get", 1)))
+		Expect(granted(o, valueExtension{})).To(HaveSuffix(strings.Replace(mutating, "get", "delete,get", 1)))
 		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: " + serving + "\napps: pods list,watch\n" +
 			"system: secrets create; secrets/eirini-x-setupcertificate get,update; leases create; leases/eirini-x-versions get,update; events create,patch\n" +
-			"cluster: " + owner + "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
+			"cluster: namespaces/system get; mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
 
 		o = deployedOptions()
 		o.Namespace = ""
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + owner + "pods list,watch; " + mutating))
-		o.Namespace = "system"
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + strings.Replace(secret, "; secrets/", "; pods list,watch; secrets/", 1) + "\ncluster: " + owner + mutating))
-
+		Expect(granted(o, &watcher{})).To(Equal("cluster: pods list,watch"))
 		o.ClientCA = eirinix.ClientCA{ConfigMap: "kube-system/callers"}
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get,list,watch\ncluster: " + owner + mutating))
-		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: " + serving + "\nkube-system: configmaps/callers get,list,watch\nsystem: secrets create;"))
-
+		Expect(granted(o, valueExtension{})).To(ContainSubstring("\nkube-system: configmaps/callers get,list,watch\n"))
 		o.ClientCA = eirinix.ClientCA{PEM: []byte("given")}
 		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + strings.NewReplacer("configmaps,secrets", "configmaps", "eirini-x-setupcertificate", "ca").Replace(secret) + "\ncluster: " + owner + mutating))
+		Expect(granted(o, valueExtension{})).To(HavePrefix("system: configmaps create; secrets/ca get,list,update,watch; "))
 	})
 
 	It("describe on the ServiceAccount that reconcilers need rights of their own", func() {
@@ -313,12 +335,6 @@ var _ = Describe("A program's manifests", func() {
 		Expect(the[*batchv1.Job](manifestsOf(o, valueExtension{})).Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"-once"}))
 	})
 
-	It("need no cluster and no kubeconfig", func() {
-		o := deployedOptions()
-		o.KubeConfig = "/does/not/exist"
-		Expect(kinds(manifestsOf(o, valueExtension{}))).NotTo(BeEmpty())
-	})
-
 	DescribeTable("say that the pods lack the arguments of the process,",
 		func(commandLine, args []string, said int) {
 			core, logs := observer.New(zapcore.InfoLevel)
@@ -337,8 +353,7 @@ var _ = Describe("A program's manifests", func() {
 		Entry("unless they have some", []string{"program", "-v"}, []string{"-v"}, 0),
 	)
 
-	Describe("FlagArgs", func() {
-		// parsed has flags of each kind, with the given arguments.
+	It("FlagArgs returns the flags that were set, as the program reads them again, and not nil where none was", func() {
 		parsed := func(args ...string) *flag.FlagSet {
 			flags := flag.NewFlagSet("program", flag.ContinueOnError)
 			flags.String("service", "hooks", "")
@@ -348,17 +363,10 @@ var _ = Describe("A program's manifests", func() {
 			Expect(flags.Parse(args)).To(Succeed())
 			return flags
 		}
-
-		It("returns the flags that were set, as the program reads them again", func() {
-			args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
-			Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
-			Expect(FlagArgs(parsed(args...))).To(Equal(args))
-		})
-
-		It("returns an empty list, and not nil, where none was set", func() {
-			Expect(FlagArgs(parsed())).To(And(BeEmpty(), Not(BeNil())))
-			Expect(FlagArgs(parsed("-image=i"), "image")).NotTo(BeNil())
-		})
+		args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
+		Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
+		Expect(FlagArgs(parsed(args...))).To(Equal(args))
+		Expect(FlagArgs(parsed("-image=i"), "image")).To(And(BeEmpty(), Not(BeNil())))
 	})
 
 	It("take their time from the drain and the longest call", func() {
@@ -388,3 +396,128 @@ func rulesText(rules []rbacv1.PolicyRule) string {
 	}
 	return strings.Join(all, "; ")
 }
+
+// readingStep returns a step that refuses no pod, and declares Reads.
+func readingStep(reads ...eirinix.Read) eirinix.Validation[*corev1.Pod] {
+	return eirinix.Validation[*corev1.Pod]{
+		ID: "looks", Settings: eirinix.Settings{Reads: reads}, Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+	}
+}
+
+var _ = Describe("The objects that steps read", func() {
+	It("are rights in the manifests, and no more than they need", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks"})
+		Expect(m.AddExtension(readingStep(
+			eirinix.Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "keys")},
+			eirinix.Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "more")},
+			eirinix.Read{Object: &corev1.Service{}},
+			eirinix.Read{Object: &corev1.Node{}},
+		))).To(Succeed())
+		objects := must(Of(m, Options{Image: "example.org/hooks:1", Args: []string{}, AuditSchedule: "@daily"}))
+		rule := func(names []string, resources ...string) rbacv1.PolicyRule {
+			return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, ResourceNames: names, Verbs: []string{"get", "list", "watch"}}
+		}
+		roles := map[string][]rbacv1.PolicyRule{}
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *rbacv1.Role:
+				roles[o.Namespace+"/"+o.Name] = o.Rules
+			case *rbacv1.ClusterRole:
+				roles["/"+o.Name] = o.Rules
+			}
+		}
+		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
+		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x:audit", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
+		for _, name := range []string{"/eirinix:eirini-x", "/eirinix:eirini-x:audit"} {
+			Expect(roles[name]).To(ContainElement(rule(nil, "nodes", "services")))
+			Expect(roles[name]).NotTo(ContainElement(HaveField("Resources", ContainElement("secrets"))))
+		}
+	})
+
+	It("are an error in the manifests if the kind is in no namespace, or unknown without a cluster", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks"})
+		shop := &unstructured.Unstructured{}
+		shop.SetAPIVersion("example.org/v1")
+		shop.SetKind("Shop")
+		Expect(m.AddExtension(readingStep(eirinix.Read{Object: &corev1.Node{}, Namespaces: []string{"a"}}, eirinix.Read{Object: shop}))).To(Succeed())
+		Expect(m.Validate()).To(Succeed())
+		_, err := Of(m, Options{Image: "example.org/hooks:1", Args: []string{}})
+		Expect(err).To(MatchError(SatisfyAll(ContainSubstring("Node is in no namespace"), ContainSubstring("Settings.Reads[1]"), ContainSubstring("ManagerOptions.Scheme"))))
+	})
+})
+
+var _ = Describe("A program's manifests, for those who read its metrics,", func() {
+	// reading are the objects that are for them.
+	reading := func(objects []client.Object) (all []string) {
+		for _, o := range kinds(objects) {
+			switch o {
+			case "ClusterRole eirinix:eirini-x:metrics", "ClusterRoleBinding eirinix:eirini-x:metrics", "ServiceAccount eirini-x-metrics", "Secret eirini-x-metrics", "PodMonitor eirini-x":
+				all = append(all, o)
+			}
+		}
+		return all
+	}
+	// reviews says whether the program may ask about callers.
+	reviews := func(objects []client.Object) (granted bool) {
+		for _, role := range allOf[*rbacv1.ClusterRole](objects) {
+			for _, r := range role.Rules {
+				granted = granted || len(r.Resources) > 0 && r.Resources[0] == "tokenreviews"
+			}
+		}
+		return granted
+	}
+
+	DescribeTable("hold rights only where callers are asked for them:",
+		func(change func(*input), asked bool, expected ...string) {
+			o := deployedOptions()
+			change(&o)
+			objects := manifestsOf(o, valueExtension{})
+			Expect(reading(objects)).To(HaveExactElements(expected))
+			Expect(reviews(objects)).To(Equal(asked))
+		},
+		Entry("without metrics", func(*input) {}, false),
+		Entry("on loopback", func(o *input) { o.MetricsBindAddress = "localhost:9090" }, false),
+		Entry("for every client", func(o *input) { o.MetricsBindAddress, o.MetricsUnauthenticated = ":9090", true }, false),
+		Entry("for some", func(o *input) { o.MetricsBindAddress = ":9090" }, true, "ClusterRole eirinix:eirini-x:metrics"),
+		Entry("for Prometheus", func(o *input) { o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true }, true,
+			"ClusterRole eirinix:eirini-x:metrics", "ServiceAccount eirini-x-metrics", "ClusterRoleBinding eirinix:eirini-x:metrics", "Secret eirini-x-metrics", "PodMonitor eirini-x"),
+		Entry("for Prometheus and every client", func(o *input) {
+			o.MetricsBindAddress, o.MetricsUnauthenticated, o.Deployment.PodMonitor = ":9090", true, true
+		}, false, "PodMonitor eirini-x"),
+	)
+
+	It("grant the half that serves the rights to review callers, and not the other", func() {
+		o := deployedOptions()
+		o.RegisterWebHook, o.MetricsBindAddress = new(false), ":9090"
+		for _, role := range allOf[*rbacv1.ClusterRole](manifestsOf(o, valueExtension{})) {
+			Expect(reviews([]client.Object{role})).To(Equal(role.Name == "eirinix:eirini-x"), role.Name)
+		}
+	})
+
+	It("have a PodMonitor that finds the pods that serve, their port and the token of an account of Prometheus' own", func() {
+		o := deployedOptions()
+		o.MetricsBindAddress, o.RegisterWebHook = ":9090", new(false)
+		o.Deployment.PodMonitor, o.Deployment.Labels, o.Deployment.Annotations = true, map[string]string{"release": "prometheus"}, map[string]string{"a": "b"}
+		objects := manifestsOf(o, valueExtension{})
+		monitor := the[*unstructured.Unstructured](objects)
+		Expect(monitor).To(And(HaveField("GetLabels()", HaveKeyWithValue("release", "prometheus")), HaveField("GetAnnotations()", map[string]string{"a": "b"}), HaveField("GetNamespace()", "system")))
+		secret := the[*corev1.Secret](objects)
+		Expect(secret.Type).To(Equal(corev1.SecretTypeServiceAccountToken))
+		Expect(secret.Annotations).To(Equal(map[string]string{"kubernetes.io/service-account.name": "eirini-x-metrics", "a": "b"}))
+		Expect(allOf[*rbacv1.ClusterRoleBinding](objects)).To(ContainElement(And(HaveField("Name", "eirinix:eirini-x:metrics"), HaveField("RoleRef.Name", "eirinix:eirini-x:metrics"),
+			HaveField("Subjects", []rbacv1.Subject{{Kind: "ServiceAccount", Name: "eirini-x-metrics", Namespace: "system"}}))))
+		selected, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+		selector := labels.SelectorFromSet(selected)
+		serving := the[*appsv1.Deployment](objects).Spec.Template
+		Expect(selector.Matches(labels.Set(serving.Labels))).To(BeTrue())
+		Expect(selector.Matches(labels.Set(the[*batchv1.Job](objects).Spec.Template.Labels))).To(BeFalse())
+		Expect(serving.Spec.Containers[0].Ports).To(ContainElement(corev1.ContainerPort{Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}))
+		Expect(asJSON(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{
+			"port": "metrics", "path": "/metrics", "scheme": "https", "tlsConfig": {"insecureSkipVerify": true},
+			"authorization": {"type": "Bearer", "credentials": {"name": "eirini-x-metrics", "key": "token"}}
+		}]`))
+		o.MetricsUnauthenticated = true
+		monitor = the[*unstructured.Unstructured](manifestsOf(o, valueExtension{}))
+		Expect(asJSON(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{"port": "metrics", "path": "/metrics", "scheme": "http"}]`))
+	})
+})

@@ -1,7 +1,9 @@
 package manifests
 
+// The pods of a program: what they may do, where they listen, how many there are, and what users set.
+
 import (
-	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -32,20 +34,14 @@ var _ = Describe("The pods of a program's manifests", func() {
 			the[*appsv1.Deployment](objects).Spec.Template.Spec, the[*batchv1.Job](objects).Spec.Template.Spec, the[*batchv1.CronJob](objects).Spec.JobTemplate.Spec.Template.Spec,
 		} {
 			Expect(spec.HostNetwork || spec.HostPID || spec.HostIPC).To(BeFalse())
-			Expect(spec.Volumes).To(BeEmpty())
-			Expect(spec.PriorityClassName).To(BeEmpty())
-			Expect(*spec.SecurityContext.RunAsNonRoot).To(BeTrue())
-			Expect(spec.SecurityContext.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
+			Expect(spec).To(And(HaveField("Volumes", BeEmpty()), HaveField("PriorityClassName", ""),
+				HaveField("SecurityContext.RunAsNonRoot", HaveValue(BeTrue())), HaveField("SecurityContext.SeccompProfile.Type", corev1.SeccompProfileTypeRuntimeDefault)))
 			for _, c := range spec.Containers {
-				s := c.SecurityContext
-				Expect(*s.AllowPrivilegeEscalation).To(BeFalse())
-				Expect(*s.ReadOnlyRootFilesystem).To(BeTrue())
-				Expect(*s.RunAsNonRoot).To(BeTrue())
-				Expect(s.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
-				Expect(s.Capabilities).To(Equal(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}))
-				Expect(s.Privileged).To(BeNil())
-				Expect(c.Resources.Limits).To(HaveKey(corev1.ResourceMemory))
-				Expect(c.Resources.Requests).To(HaveKey(corev1.ResourceMemory))
+				Expect(c.SecurityContext).To(Equal(&corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				}))
+				Expect(c.Resources).To(And(HaveField("Limits", HaveKey(corev1.ResourceMemory)), HaveField("Requests", HaveKey(corev1.ResourceMemory))))
 			}
 		}
 		for _, account := range allOf[*corev1.ServiceAccount](objects) {
@@ -110,53 +106,32 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(*the[*appsv1.Deployment](manifestsOf(deployedOptions(), &watcher{})).Spec.Replicas).To(BeEquivalentTo(1))
 	})
 
-	It("have the settings of Options", func() {
-		o := deployedOptions()
-		o.Deployment = Options{
-			Image: "i", Command: []string{"c"}, Args: []string{"a"}, Name: "name", ServiceAccountName: "account", Replicas: 3,
-			Labels: map[string]string{"team": "t"}, Env: []corev1.EnvVar{{Name: "E", Value: "e"}},
-			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
-		}
-		objects := manifestsOf(o, valueExtension{})
-		for _, object := range objects {
-			Expect(object.GetLabels()).To(HaveKeyWithValue("team", "t"))
-		}
-		d := the[*appsv1.Deployment](objects)
-		Expect(d.Name).To(Equal("name"))
-		Expect(*d.Spec.Replicas).To(BeEquivalentTo(3))
-		Expect(d.Spec.Template.Labels).To(HaveKeyWithValue("team", "t"))
-		Expect(d.Spec.Selector.MatchLabels).NotTo(HaveKey("team"))
-		Expect(d.Spec.Template.Spec.ServiceAccountName).To(Equal("account"))
-		Expect(the[*corev1.ServiceAccount](objects).Name).To(Equal("account"))
-		c := d.Spec.Template.Spec.Containers[0]
-		Expect(c).To(And(HaveField("Image", "i"), HaveField("Command", []string{"c"}), HaveField("Args", []string{"a"}), HaveField("Resources", o.Deployment.Resources)))
-		Expect(c.Env).To(ContainElement(corev1.EnvVar{Name: "E", Value: "e"}))
-	})
-
-	It("of both halves have the user's placement, image pull secrets and annotations", func() {
+	It("have the settings of Options, in both halves", func() {
 		o := deployedOptions()
 		o.RegisterWebHook = new(false)
-		o.Deployment.PriorityClassName = "system-cluster-critical"
-		o.Deployment.NodeSelector = map[string]string{"example.org/pool": "system"}
-		o.Deployment.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
-		o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
-		o.Deployment.Annotations = map[string]string{"sidecar.istio.io/inject": "false"}
+		o.Deployment = Options{
+			Image: "i", Command: []string{"c"}, Args: []string{"a"}, Name: "name", ServiceAccountName: "account", Replicas: 3,
+			Labels: map[string]string{"team": "t"}, Annotations: map[string]string{"sidecar.istio.io/inject": "false"}, Env: []corev1.EnvVar{{Name: "E", Value: "e"}},
+			Resources:         corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+			PriorityClassName: "system-cluster-critical", NodeSelector: map[string]string{"example.org/pool": "system"},
+			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
+		}
 		objects := manifestsOf(o, valueExtension{}, &reconciler{})
 		for _, object := range objects {
-			Expect(object.GetAnnotations()).To(HaveKeyWithValue("sidecar.istio.io/inject", "false"), "%T", object)
+			Expect(object).To(And(HaveField("GetLabels()", HaveKeyWithValue("team", "t")), HaveField("GetAnnotations()", HaveKeyWithValue("sidecar.istio.io/inject", "false"))))
 		}
 		Expect(the[*networkingv1.NetworkPolicy](objects).Annotations).To(HaveKey("kubernetes.io/description"))
-		jobs := the[*batchv1.CronJob](objects).Spec.JobTemplate
+		d, jobs := the[*appsv1.Deployment](objects), the[*batchv1.CronJob](objects).Spec.JobTemplate
+		Expect(d).To(And(HaveField("Name", "name"), HaveField("Spec.Replicas", HaveValue(BeEquivalentTo(3))), HaveField("Spec.Selector.MatchLabels", Not(HaveKey("team"))), HaveField("Spec.Template.Spec.ServiceAccountName", "account")))
 		Expect(jobs.Annotations).To(HaveKeyWithValue("sidecar.istio.io/inject", "false"))
-		for _, template := range []corev1.PodTemplateSpec{
-			the[*appsv1.Deployment](objects).Spec.Template, the[*batchv1.Job](objects).Spec.Template, jobs.Spec.Template,
-		} {
+		for _, template := range []corev1.PodTemplateSpec{d.Spec.Template, the[*batchv1.Job](objects).Spec.Template, jobs.Spec.Template} {
 			Expect(template.Annotations).To(Equal(o.Deployment.Annotations))
+			Expect(template.Labels).To(HaveKeyWithValue("team", "t"))
 			Expect(template.Spec).To(And(
 				HaveField("PriorityClassName", "system-cluster-critical"), HaveField("Tolerations", o.Deployment.Tolerations),
-				HaveField("NodeSelector", map[string]string{"kubernetes.io/os": "linux", "example.org/pool": "system"}),
-				HaveField("ImagePullSecrets", o.Deployment.ImagePullSecrets),
-			))
+				HaveField("NodeSelector", map[string]string{"kubernetes.io/os": "linux", "example.org/pool": "system"}), HaveField("ImagePullSecrets", o.Deployment.ImagePullSecrets),
+				HaveField("Containers", HaveExactElements(And(HaveField("Image", "i"), HaveField("Command", []string{"c"}), HaveField("Args", ContainElement("a")),
+					HaveField("Resources", o.Deployment.Resources), HaveField("Env", ContainElement(o.Deployment.Env[0])))))))
 		}
 	})
 

@@ -78,43 +78,30 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		}).WithContext(ctx).WithTimeout(patience).WithPolling(10 * time.Millisecond).Should(Succeed())
 	}
 
-	It("finds nothing wrong with one that is registered", func(ctx SpecContext) {
-		define(ctx, "v1", "v1beta1")
-		register(ctx)
+	It("warns that the definition is missing, reports that it is not registered, and finds nothing wrong then", func(ctx SpecContext) {
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
-	}, SpecTimeout(patience))
-
-	It("warns that the definition is missing", func(ctx SpecContext) {
-		r := d.run(ctx)
-		Expect(r.Err()).NotTo(HaveOccurred())
-		f, found := r.Find(diagnosis.DefinitionMissing)
-		Expect(found).To(BeTrue())
-		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring(crd+" does not exist")), HaveField("Remedy", ContainSubstring("conversion.Of.CRD"))))
-	}, SpecTimeout(patience))
-
-	It("reports that it is not registered", func(ctx SpecContext) {
+		Expect(r.Findings).To(ContainElement(And(HaveField("Code", diagnosis.DefinitionMissing), HaveField("Severity", diagnosis.Warning),
+			HaveField("Message", ContainSubstring(crd+" does not exist")), HaveField("Remedy", ContainSubstring("conversion.Of.CRD")))))
 		define(ctx, "v1", "v1beta1")
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(`has the conversion strategy "None"`)))
-
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, `has the conversion strategy "None"`))
 		register(ctx)
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
 		patch(ctx, `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(`has the conversion strategy "None"`)))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, `has the conversion strategy "None"`))
 	}, SpecTimeout(patience))
 
-	It("reports that another program has it", func(ctx SpecContext) {
+	It("reports that another program has it, and another address or injector", func(ctx SpecContext) {
 		define(ctx, "v1", "v1beta1")
 		register(ctx)
+		ours := d.Owner
 		d.Owner = "other/secret"
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere, ContainSubstring("not to this one (other/secret)")))
-	}, SpecTimeout(patience))
-
-	It("reports that another address is registered", func(ctx SpecContext) {
-		define(ctx, "v1", "v1beta1")
-		register(ctx)
-		patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"url":"https://127.0.0.1:1/other"}}}}}`)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.WrongTarget, ContainSubstring("https://127.0.0.1:1/other instead of https://127.0.0.1:"+itoa(d.port())+"/convert/"+crd)))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere, "not to this one (other/secret)"))
+		d.Owner = ours
+		patch(ctx, `{"metadata":{"annotations":{"cert-manager.io/inject-ca-from":"a/b"}},"spec":{"conversion":{"webhook":{"clientConfig":{"url":"https://127.0.0.1:1/other"}}}}}`)
+		r := d.run(ctx)
+		Expect(r).To(haveOneProblem(diagnosis.WrongTarget, "https://127.0.0.1:1/other instead of https://127.0.0.1:"+itoa(d.port())+"/convert/"+crd))
+		Expect(codes(r)).To(ContainElement(diagnosis.OtherInjector))
 	}, SpecTimeout(patience))
 
 	It("reports that the caBundle is not ours", func(ctx SpecContext) {
@@ -122,29 +109,12 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		register(ctx)
 		foreign := fmt.Sprintf(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%s}}}}}`, must(json.Marshal(newCA().CertificatePEM)))
 		patch(ctx, foreign)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("does not verify against the caBundle of webhook spec.conversion of CustomResourceDefinition "+crd)))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, "does not verify against the caBundle of webhook spec.conversion of CustomResourceDefinition "+crd))
 
 		d.Verify = nil
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("is not the one that this program has registered")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, "is not the one that this program has registered"))
 		patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleEmpty))
-	}, SpecTimeout(patience))
-
-	It("reports a version that the Conversion lacks", func(ctx SpecContext) {
-		define(ctx, "v2", "v1", "v1beta1")
-		register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotConverted, ContainSubstring("serves or stores v2, which the Conversion lacks")))
-	}, SpecTimeout(patience))
-
-	It("notes the versions in which objects may still be stored", func(ctx SpecContext) {
-		define(ctx, "v1", "v1beta1")
-		register(ctx)
-		Eventually(func(g Gomega) {
-			patch(ctx, `{"status":{"storedVersions":["v1beta1","v1"]}}`, "status")
-			f, found := d.run(ctx).Find(diagnosis.StillStored)
-			g.Expect(found).To(BeTrue())
-			g.Expect(f).To(And(HaveField("Severity", diagnosis.Note), HaveField("Message", ContainSubstring("may still be stored in v1beta1")), HaveField("Remedy", ContainSubstring("in v1,"))))
-		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(patience))
 
 	It("counts the objects that have lost values, if it is asked to look at others", func(ctx SpecContext) {
@@ -173,15 +143,6 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 			HaveField("Message", fmt.Sprintf("4 objects of CustomResourceDefinition %s have lost values that their annotations could not hold, such as %s/a, %[2]s/b, %[2]s/c", crd, namespace)),
 		))
 
-		By("lacking the right")
-		user := "user-" + d.Options.Fingerprint
-		d.Clients = clientsFor(must(controlPlane.User(user)))
-		right := diagnosis.Right{Group: webhookconf.CRD.Group, Resource: webhookconf.CRD.Resource, Verb: "get", Name: crd}
-		apply(ctx, must(diagnose.Manifest(namespace, diagnose.SubjectOf(user), []diagnosis.Right{right})))
-		Eventually(func() []diagnosis.Right { return d.run(ctx).Rights() }).WithContext(ctx).WithTimeout(patience).
-			Should(ContainElement(diagnosis.Right{Group: group, Resource: "shops", Verb: "list"}))
-
-		By("running by itself")
 		d.Others = false
 		r := d.run(ctx)
 		_, found = r.Find(diagnosis.Incomplete)
@@ -189,18 +150,9 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		Expect(r.Rights()).NotTo(ContainElement(HaveField("Resource", "shops")))
 	}, SpecTimeout(2*patience))
 
-	It("warns of an annotation that makes another tool write the caBundle", func(ctx SpecContext) {
-		define(ctx, "v1", "v1beta1")
-		register(ctx)
-		patch(ctx, `{"metadata":{"annotations":{"cert-manager.io/inject-ca-from":"a/b"}}}`)
-		f, found := d.run(ctx).Find(diagnosis.OtherInjector)
-		Expect(found).To(BeTrue())
-		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring("makes cert-manager write its caBundle"))))
-	}, SpecTimeout(patience))
-
 	It("names the right that it lacks", func(ctx SpecContext) {
 		define(ctx, "v1", "v1beta1")
-		d.Clients = clientsFor(must(controlPlane.User("user-" + d.Options.Fingerprint)))
+		d.as(ctx)
 		r := d.run(ctx)
 		f, found := r.Find(diagnosis.CheckSkipped)
 		Expect(found).To(BeTrue())

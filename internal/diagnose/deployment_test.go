@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,17 +20,70 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
+
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
+const patience = 60 * time.Second
+
+func TestDiagnose(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "internal/diagnose")
+}
+
+// controlPlane is one for the whole suite.
+var controlPlane *eirinixtest.ControlPlane
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
+		return
+	}
+	var err error
+	controlPlane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(controlPlane.Stop)
+})
+
+func admin() kubernetes.Interface {
+	GinkgoHelper()
+	return clientsFor(controlPlane.Config())
+}
+
+func clientsFor(config *rest.Config) kubernetes.Interface {
+	GinkgoHelper()
+	return must(kubernetes.NewForConfig(config))
+}
+
+// newNamespace makes a namespace of the spec's own.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	return must(admin().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})).Name
+}
+
+func must[T any](v T, err error) T {
+	GinkgoHelper()
+	Expect(err).NotTo(HaveOccurred())
+	return v
+}
 
 type deployment struct {
 	diagnose.Config
@@ -202,6 +257,33 @@ func (d *deployment) run(ctx context.Context) diagnosis.Report {
 	return r
 }
 
+// as runs the diagnosis as a user with these rights alone.
+func (d *deployment) as(ctx context.Context, granted ...diagnosis.Right) {
+	GinkgoHelper()
+	name := "user-" + d.Canary.Namespace
+	grant(ctx, name, granted...)
+	d.Clients = clientsFor(must(controlPlane.User(name)))
+}
+
+// createsConfigMaps is the right that a canary needs.
+func (d *deployment) createsConfigMaps() diagnosis.Right {
+	return diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}
+}
+
+// grant gives a user rights until the spec ends.
+func grant(ctx context.Context, user string, granted ...diagnosis.Right) {
+	GinkgoHelper()
+	client := must(dynamic.NewForConfig(controlPlane.Config()))
+	for _, g := range diagnose.Granting(granted...) {
+		for _, object := range rights.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: user}, diagnose.SubjectOf(user), g.Rules) {
+			tree := must(runtime.DefaultUnstructuredConverter.ToUnstructured(object))
+			resource := client.Resource(rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(object.GetObjectKind().GroupVersionKind().Kind) + "s")).Namespace(g.Namespace)
+			must(resource.Create(ctx, &unstructured.Unstructured{Object: tree}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}))
+			DeferCleanup(func(ctx context.Context) error { return resource.Delete(ctx, user, metav1.DeleteOptions{}) })
+		}
+	}
+}
+
 // awaitCalls waits until the API server calls for the entries.
 func (d *deployment) awaitCalls(ctx context.Context) {
 	GinkgoHelper()
@@ -211,29 +293,19 @@ func (d *deployment) awaitCalls(ctx context.Context) {
 
 // codes are those of the findings, those of problems first.
 func codes(r diagnosis.Report) []diagnosis.Code {
-	var all []diagnosis.Code
-	for _, f := range r.Findings {
-		all = append(all, f.Code)
-	}
-	return all
+	return list.Of(r.Findings, func(f diagnosis.Finding) diagnosis.Code { return f.Code })
 }
 
 // problems are the codes of the problems.
 func problems(r diagnosis.Report) []diagnosis.Code {
-	var all []diagnosis.Code
-	for _, f := range r.Findings {
-		if f.Severity == diagnosis.Problem {
-			all = append(all, f.Code)
-		}
-	}
-	return all
+	return codes(diagnosis.Report{Findings: slices.DeleteFunc(slices.Clone(r.Findings), func(f diagnosis.Finding) bool { return f.Severity != diagnosis.Problem })})
 }
 
-// haveOneProblem matches the report of a single fault.
-func haveOneProblem(code diagnosis.Code, text ...OmegaMatcher) OmegaMatcher {
-	all := []OmegaMatcher{HaveField("Code", code), HaveField("Object", Not(BeEmpty())), HaveField("Remedy", Not(BeEmpty()))}
-	for _, t := range text {
-		all = append(all, WithTransform(diagnosis.Finding.String, t))
+// haveOneProblem matches the report of a single fault, with these parts of its text.
+func haveOneProblem(code diagnosis.Code, texts ...string) OmegaMatcher {
+	all := []OmegaMatcher{HaveField("Object", Not(BeEmpty())), HaveField("Remedy", Not(BeEmpty()))}
+	for _, t := range texts {
+		all = append(all, WithTransform(diagnosis.Finding.String, ContainSubstring(t)))
 	}
 	return And(
 		WithTransform(problems, Equal([]diagnosis.Code{code})),

@@ -3,18 +3,17 @@ package diagnose
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/rights"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // The inside, for the specs.
@@ -91,40 +90,14 @@ func Granting(wanted ...diagnosis.Right) (all []rights.Grant) {
 	return all
 }
 
-// RightsOf returns the rights that the rules of a grant hold.
-func RightsOf(g rights.Grant) (all []diagnosis.Right) {
-	for _, rule := range g.Rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, name := range names {
-					for _, verb := range rule.Verbs {
-						all = append(all, diagnosis.Right{
-							Group: group, Resource: resource, Verb: verb, Namespace: g.Namespace, Name: name,
-						})
-					}
-				}
-			}
-		}
-	}
-	return all
-}
-
-// Objects returns roles with these rights and their bindings.
-func Objects(name string, subject rbacv1.Subject, wanted []diagnosis.Right) (objects []client.Object) {
-	backwards := func(a, b rights.Grant) int { return strings.Compare(b.Namespace, a.Namespace) } // the ClusterRole comes last
-	for _, g := range slices.SortedFunc(slices.Values(Granting(wanted...)), backwards) {
-		objects = append(objects, rights.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, g.Rules)...)
-	}
-	return objects
-}
-
-// Manifest returns Objects as YAML.
-func Manifest(name string, subject rbacv1.Subject, wanted []diagnosis.Right) (string, error) {
-	return rights.YAML(Objects(name, subject, wanted)), nil
+// Compared returns the findings about the entry of a configuration that differs from the wanted one. waits is true while
+// another version is registered.
+func Compared(c Config, live admissionregistrationv1.MutatingWebhook, wanted webhookconf.Entry, waits bool) []diagnosis.Finding {
+	d := newDiagnostic(c)
+	d.waits = waits
+	k := configuration{webhookconf.Mutating, webhookconf.Mutating.ConfigurationName(c.Options.Fingerprint)}
+	d.compareEntry(hook{configuration: k, MutatingWebhook: live}, wanted)
+	return d.findings
 }
 
 // Old is true of an API server that is too old.

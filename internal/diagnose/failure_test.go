@@ -1,5 +1,7 @@
 package diagnose_test
 
+// What an error of the API server means, which finding explains another, and which versions wait for which.
+
 import (
 	"crypto/x509"
 	"fmt"
@@ -18,14 +20,9 @@ var _ = DescribeTable("The API server's message about a call means",
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no service port 443 found for service "hooks"`, diagnosis.PortMismatch),
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no endpoints available for service "hooks"`, diagnosis.NoReadyEndpoints),
 	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: connection refused`, diagnosis.ConnectionRefused),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: i/o timeout`, diagnosis.TimedOut),
 	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": context deadline exceeded`, diagnosis.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)`, diagnosis.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: TLS handshake timeout`, diagnosis.TimedOut),
 	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: no route to host`, diagnosis.NoRoute),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: network is unreachable`, diagnosis.NoRoute),
 	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: no such host`, diagnosis.NoSuchHost),
-	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: server misbehaving`, diagnosis.NoSuchHost),
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": No agent available`, diagnosis.NoTunnel),
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": proxy error from 127.0.0.1:6443 while dialing 10.42.0.7:443, code 502: 502 Bad Gateway`, diagnosis.NoTunnel),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of "x509: ECDSA verification failure" while trying to verify candidate authority certificate "eirini-x")`, diagnosis.UnknownAuthority),
@@ -37,13 +34,9 @@ var _ = DescribeTable("The API server's message about a call means",
 	Entry(nil, `failed to call webhook: the server has asked for the client to provide credentials`, diagnosis.CallerRefused),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: internal error`, diagnosis.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": EOF`, diagnosis.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer`, diagnosis.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": write tcp 10.0.0.2:1->10.0.0.1:443: write: broken pipe`, diagnosis.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client conn could not be established`, diagnosis.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client connection lost`, diagnosis.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: server sent GOAWAY and closed the connection; LastStreamID=1`, diagnosis.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http: server closed idle connection`, diagnosis.ConnectionBroken),
-	Entry(nil, `failed to call webhook: an error on the server ("oops") has prevented the request from succeeding`, diagnosis.BadAnswer),
 	Entry(nil, `failed to call webhook: the server is currently unable to handle the request`, diagnosis.BadAnswer),
 	Entry(nil, `could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`, diagnosis.BundleUnreadable),
 	Entry(nil, `the moon is in the wrong quarter`, diagnosis.Unexplained),
@@ -113,3 +106,27 @@ var _ = Describe("A finding that explains another", func() {
 		}
 	})
 })
+
+var _ = DescribeTable("Versions of a program",
+	func(versions []diagnose.VersionInfo, expected ...string) {
+		lines := []string{}
+		for _, f := range diagnose.OfVersions(versions...) {
+			Expect(f).To(And(HaveField("Code", diagnosis.SeveralVersions), HaveField("Remedy", Not(BeEmpty()))))
+			lines = append(lines, string(f.Severity)+": "+f.Message)
+		}
+		Expect(lines).To(Equal(expected))
+	},
+	Entry("are no matter if there is one", []diagnose.VersionInfo{{Version: "3fa9", Ours: true, Registered: true}}),
+	Entry("are no matter before one is registered", []diagnose.VersionInfo{{Version: "3fa9", Ours: true}, {Version: "77b1"}}),
+	Entry("wait for ours", []diagnose.VersionInfo{{Version: "3fa9", Ours: true, Registered: true}, {Version: "77b1"}},
+		"note: this version 3fa9 keeps the registration as long as its replicas answer; version 77b1 comes after it"),
+	Entry("go before ours", []diagnose.VersionInfo{
+		{Version: "3fa9", Registered: true, Steps: []string{"old"}}, {Version: "77b1", Ours: true, Steps: []string{"old", "new"}},
+	}, "warning: version 3fa9 keeps the registration as long as its replicas answer; this version 77b1 comes after it, and until then its new steps are not called: new"),
+	Entry("wait in a row", []diagnose.VersionInfo{{Version: "a", Registered: true}, {Version: "b"}, {Version: "c", Ours: true}},
+		"note: version a keeps the registration as long as its replicas answer; version b comes after it",
+		"warning: version a keeps the registration as long as its replicas answer; this version c comes after version b"),
+	Entry("are known to the serving half of one that is not registered", []diagnose.VersionInfo{{Version: "a", Registered: true}, {Version: "b"}},
+		"note: version a keeps the registration as long as its replicas answer; version b comes after it",
+		"warning: version a is registered, and this process serves another one, so its new steps are not called"),
+)

@@ -1,6 +1,9 @@
 package diagnose_test
 
+// The path of a call, from the API server to this process: each fault on it is found, with the API server's message.
+
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -22,42 +25,148 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
+// calls has the API server call a listener that is not this process.
+func (d *deployment) calls(l net.Listener) { d.Options.Target.Port, d.Listen = portOf(l), "" }
+
+// servesAll serves everything with one handler.
+func (d *deployment) servesAll(h http.HandlerFunc) {
+	GinkgoHelper()
+	d.serve(h)
+	d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
+}
+
+// uses gives this process another certificate, and a server with it.
+func (d *deployment) uses(leaf *serving.Leaf) {
+	GinkgoHelper()
+	Expect(leaf.Use(d.authority)).To(Succeed())
+	d.leaf, d.Verify = leaf, leaf.Verify
+	Expect(d.server.Close()).To(Succeed())
+	d.serve(d.handler())
+	d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
+}
+
+func listen() net.Listener {
+	GinkgoHelper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	DeferCleanup(func() { _ = l.Close() })
+	return l
+}
+
 var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
-	Describe("where all is well", func() {
-		It("reports success and names the instance, in URL mode", func(ctx SpecContext) {
-			d := newDeployment(ctx)
-			d.register(ctx)
-			r := d.run(ctx)
-			Expect(r.Err()).NotTo(HaveOccurred())
-			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
-			Expect(r.String()).To(MatchRegexp(`^note Healthy: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
-		}, SpecTimeout(patience))
+	ignores := func(w *admissionregistrationv1.MutatingWebhook) {
+		w.FailurePolicy = new(admissionregistrationv1.Ignore)
+	}
 
-		It("reports success through a Service", func(ctx SpecContext) {
-			d := newDeployment(ctx)
-			d.behind(ctx, toLoopback())
-			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
-		}, SpecTimeout(patience))
-
-		It("reports success for a program that only validates", func(ctx SpecContext) {
-			d := newDeployment(ctx)
+	DescribeTable("reports success", func(ctx SpecContext, arrange func(context.Context, *deployment)) {
+		d := newDeployment(ctx)
+		arrange(ctx, d)
+		d.register(ctx)
+		r := d.run(ctx)
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
+		Expect(r.String()).To(MatchRegexp(`^note Healthy: all is well: the API server's call to .+ came through in \S+, answered by pod-1\n$`))
+	},
+		Entry("in URL mode", func(context.Context, *deployment) {}, SpecTimeout(patience)),
+		Entry("through a Service", func(ctx context.Context, d *deployment) { d.behind(ctx, toLoopback()) }, SpecTimeout(patience)),
+		Entry("for a program that only validates", func(_ context.Context, d *deployment) {
 			d.Canary.Validating = true
 			d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(true)}), d.Canary.Entry())
-			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
-		}, SpecTimeout(patience))
-
-		It("reports success though the ConfigMap is refused afterwards", func(ctx SpecContext) {
-			d := newDeployment(ctx)
+		}, SpecTimeout(patience)),
+		Entry("though the ConfigMap is refused afterwards", func(ctx context.Context, d *deployment) {
 			must(admin().CoreV1().ResourceQuotas(d.Canary.Namespace).Create(ctx, &corev1.ResourceQuota{
 				ObjectMeta: metav1.ObjectMeta{Name: "none"},
 				Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": {}}},
 			}, metav1.CreateOptions{}))
-			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}))
-		}, SpecTimeout(patience))
-	})
+		}, SpecTimeout(patience)),
+	)
+
+	DescribeTable("reports", func(ctx SpecContext, arrange func(context.Context, *deployment), expected diagnosis.Code, texts ...string) {
+		d := newDeployment(ctx)
+		arrange(ctx, d)
+		d.register(ctx)
+		Expect(d.run(ctx)).To(haveOneProblem(expected, texts...))
+	},
+		Entry("that this process does not listen", func(_ context.Context, d *deployment) { Expect(d.server.Close()).To(Succeed()) },
+			diagnosis.NothingListens, "this process does not answer on", "connection refused", "restart it", SpecTimeout(patience)),
+		Entry("that a connection is refused", func(_ context.Context, d *deployment) { d.Options.Target.Port, d.Listen = freePort(), "" },
+			diagnosis.ConnectionRefused, "connection refused", "ManagerOptions.Host and Port", SpecTimeout(patience)),
+		Entry("that calls arrive at another port than the one listened on", func(_ context.Context, d *deployment) { d.Options.Target.Port = freePort() },
+			diagnosis.PortMismatch, "arrive at port ", "set ManagerOptions.Port to ", "connection refused", SpecTimeout(patience)),
+		Entry("that they do so through a Service", func(ctx context.Context, d *deployment) {
+			d.behind(ctx, toLoopback())
+			d.Options.Target.Port = freePort()
+		}, diagnosis.PortMismatch, "arrive at port ", SpecTimeout(patience)),
+		Entry("that there is no answer in time, and which port to open", func(_ context.Context, d *deployment) { d.Options.Target.Port, d.Listen = newBlackhole(), "" },
+			diagnosis.TimedOut, "TCP port ", "this process gets no answer either", SpecTimeout(2*patience)),
+		Entry("that only the API server gets no answer", func(_ context.Context, d *deployment) {
+			d.servesAll(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost { // a firewall would tell them apart by their addresses
+					<-r.Context().Done()
+				}
+			})
+		}, diagnosis.TimedOut, "this process gets an answer, so allow TCP port ", SpecTimeout(2*patience)),
+		Entry("that the program hangs", func(_ context.Context, d *deployment) {
+			d.servesAll(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		}, diagnosis.TimedOut, "it completes the handshake and sends nothing", SpecTimeout(2*patience)),
+		Entry("that the caBundle is of another CA", func(_ context.Context, d *deployment) { d.Options.CABundle = newCA().CertificatePEM },
+			diagnosis.UnknownAuthority, "does not verify against the caBundle", "failed to call webhook", "RegisterExtensions", SpecTimeout(patience)),
+		Entry("that something else answers there", func(_ context.Context, d *deployment) {
+			foreign, l := must(newCA().SignServing([]string{"127.0.0.1"}, time.Hour, time.Now())), listen()
+			serveTLS(l, d.handler(), &tls.Config{Certificates: []tls.Certificate{*foreign}})
+			d.Options.Target.Port = portOf(l)
+		}, diagnosis.UnknownAuthority, "another server than this process answers", SpecTimeout(patience)),
+		Entry("that the certificate is for other names", func(_ context.Context, d *deployment) {
+			d.uses(serving.NewLeaf([]string{"hooks.example.org"}, 7*24*time.Hour, time.Now))
+			d.Verify = nil // what this process would serve is not known
+		}, diagnosis.NameMismatch, "if this program answers there, issue the certificate for 127.0.0.1", "; otherwise find the process", "x509", SpecTimeout(patience)),
+		Entry("that the certificate of another server is for other names", func(_ context.Context, d *deployment) {
+			d.uses(serving.NewLeaf([]string{"hooks.example.org"}, 7*24*time.Hour, time.Now))
+		}, diagnosis.NameMismatch, "another server than this process answers", "; find the process that listens there", SpecTimeout(patience)),
+		Entry("that the certificate has expired", func(_ context.Context, d *deployment) {
+			d.uses(serving.NewLeaf([]string{"127.0.0.1"}, 24*time.Hour, func() time.Time { return time.Now().Add(-20 * 24 * time.Hour) })) // so the program itself is content
+		}, diagnosis.Expired, "clocks", "has expired or is not yet valid", SpecTimeout(patience)),
+		Entry("a server that speaks no TLS", func(_ context.Context, d *deployment) {
+			l, plain := listen(), &http.Server{Handler: d.handler(), ReadHeaderTimeout: patience}
+			go func() { _ = plain.Serve(l) }()
+			DeferCleanup(plain.Close)
+			d.calls(l)
+		}, diagnosis.NotTLS, SpecTimeout(patience)),
+		Entry("that a client certificate is asked for", func(_ context.Context, d *deployment) {
+			l := listen()
+			serveTLS(l, d.handler(), &tls.Config{GetCertificate: d.leaf.GetCertificate, ClientAuth: tls.RequireAnyClientCert})
+			d.calls(l)
+		}, diagnosis.CallerRefused, "ManagerOptions.ClientCA", SpecTimeout(patience)),
+		Entry("a server that hangs up", func(_ context.Context, d *deployment) {
+			l := listen()
+			go func() {
+				for connection, err := l.Accept(); err == nil; connection, err = l.Accept() {
+					_ = connection.Close()
+				}
+			}()
+			d.calls(l)
+		}, diagnosis.ConnectionBroken, SpecTimeout(patience)),
+		Entry("a server that answers 404", func(_ context.Context, d *deployment) { d.servesAll(http.NotFound) }, diagnosis.BadAnswer, SpecTimeout(patience)),
+		Entry("a server that answers 503", func(_ context.Context, d *deployment) {
+			d.servesAll(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+		}, diagnosis.BadAnswer, SpecTimeout(patience)),
+		Entry("a server that answers no review", func(_ context.Context, d *deployment) {
+			d.servesAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"hello":"world"}`)) })
+		}, diagnosis.BadAnswer, SpecTimeout(patience)),
+		Entry("a server that answers no JSON", func(_ context.Context, d *deployment) {
+			d.servesAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) })
+		}, diagnosis.BadAnswer, SpecTimeout(patience)),
+		Entry("a server that answers another question", func(_ context.Context, d *deployment) {
+			d.servesAll(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`))
+			})
+		}, diagnosis.BadAnswer, SpecTimeout(patience)),
+		Entry("that the name does not resolve", func(ctx context.Context, d *deployment) {
+			// Go's resolver sends no query for a label that is too long.
+			d.behind(ctx, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: strings.Repeat("x", 64) + ".invalid"})
+		}, diagnosis.NoSuchHost, SpecTimeout(patience)),
+		Entry("that it is the API server that does not answer this process", func(_ context.Context, d *deployment) {
+			d.Clients = clientsFor(&rest.Config{Host: "https://127.0.0.1:" + itoa(freePort())})
+		}, diagnosis.APIServerUnreachable, "kubeconfig", SpecTimeout(patience)),
+	)
 
 	It("touches no ConfigMap but its own while the webhook is down", func(ctx SpecContext) {
 		d := newDeployment(ctx)
@@ -72,7 +181,6 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			return err
 		}
 		ours := map[string]string{diagnose.CanaryLabel: d.Options.Fingerprint}
-		Expect(create(nil)).To(Succeed())
 		Expect(create(nil, metav1.DryRunAll)).To(Succeed())
 		Expect(create(ours)).To(Succeed())
 		Expect(create(map[string]string{diagnose.CanaryLabel: "another"}, metav1.DryRunAll)).To(Succeed())
@@ -81,193 +189,18 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(created.Items).To(HaveEach(HaveField("Name", HavePrefix("spec-"))), "a canary leaves nothing")
 	}, SpecTimeout(patience))
 
-	It("reports that this process does not listen, with the API server's message", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		Expect(d.server.Close()).To(Succeed())
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, ContainSubstring(d.Listen), ContainSubstring("connection refused")))
-	}, SpecTimeout(patience))
-
-	It("reports that a connection is refused", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.Options.Target.Port, d.Listen = freePort(), ""
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionRefused, ContainSubstring("connection refused"), ContainSubstring("ManagerOptions.Host and Port")))
-	}, SpecTimeout(patience))
-
-	DescribeTable("says that calls arrive at another port than the one listened on",
-		func(ctx SpecContext, service bool) {
-			d := newDeployment(ctx)
-			if service {
-				d.behind(ctx, toLoopback())
-			}
-			d.Options.Target.Port = freePort()
-			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.PortMismatch, And(
-				ContainSubstring("arrive at port "+itoa(d.Options.Target.Port)), ContainSubstring("ManagerOptions.Port to "+itoa(d.port())), ContainSubstring("connection refused"))))
-		},
-		Entry("in URL mode", false, SpecTimeout(patience)),
-		Entry("through a Service", true, SpecTimeout(patience)),
-	)
-
-	It("reports that there is no answer in time, and which port to open", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		hole := newBlackhole()
-		d.Options.Target.Port, d.Listen = hole, ""
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("TCP port "+itoa(hole)), ContainSubstring("this process gets no answer either")))
-	}, SpecTimeout(2*patience))
-
-	It("reports that only the API server gets no answer", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		var h http.HandlerFunc = func(_ http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost { // a firewall would tell them apart by their addresses
-				<-r.Context().Done()
-			}
-		}
-		d.serve(h)
-		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("this process gets an answer, so allow TCP port "+itoa(d.port()))))
-	}, SpecTimeout(2*patience))
-
-	It("reports that the program hangs", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		var h http.HandlerFunc = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-		d.serve(h)
-		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("it completes the handshake and sends nothing")))
-	}, SpecTimeout(2*patience))
-
-	It("reports that the caBundle is of another CA", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.Options.CABundle = newCA().CertificatePEM
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, And(
-			ContainSubstring("does not verify against the caBundle"), ContainSubstring("failed to call webhook"), ContainSubstring("RegisterExtensions"))))
-	}, SpecTimeout(patience))
-
-	It("reports that something else answers there", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		foreign := must(newCA().SignServing([]string{"127.0.0.1"}, time.Hour, time.Now()))
-		l := must(net.Listen("tcp", "127.0.0.1:0"))
-		serveTLS(l, d.handler(), &tls.Config{Certificates: []tls.Certificate{*foreign}})
-		d.Options.Target.Port = portOf(l)
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("another server than this process answers")))
-	}, SpecTimeout(patience))
-
-	It("reports that the certificate is for other names", func(ctx SpecContext) {
-		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 7*24*time.Hour, time.Now))
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("another server than this process answers"), ContainSubstring("; find the process that listens there")),
-			"the certificate of this process is for the address")
-		d.Verify = nil // what this process would serve is not known
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("if this program answers there, issue the certificate for 127.0.0.1"), ContainSubstring("; otherwise find the process"), ContainSubstring("x509")))
-	}, SpecTimeout(patience))
-
-	It("reports that the certificate has expired", func(ctx SpecContext) {
-		long := func() time.Time { return time.Now().Add(-20 * 24 * time.Hour) } // the clock is behind, so the program itself is content
-		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1"}, 24*time.Hour, long))
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.Expired, ContainSubstring("clocks"), ContainSubstring("has expired or is not yet valid")))
-	}, SpecTimeout(patience))
-
-	It("reports a server that speaks no TLS", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		l := must(net.Listen("tcp", "127.0.0.1:0"))
-		plain := &http.Server{Handler: d.handler(), ReadHeaderTimeout: patience}
-		go func() { _ = plain.Serve(l) }()
-		DeferCleanup(plain.Close)
-		d.Options.Target.Port, d.Listen = portOf(l), ""
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotTLS))
-	}, SpecTimeout(patience))
-
-	It("reports that a client certificate is asked for", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		l := must(net.Listen("tcp", "127.0.0.1:0"))
-		serveTLS(l, d.handler(), &tls.Config{GetCertificate: d.leaf.GetCertificate, ClientAuth: tls.RequireAnyClientCert})
-		d.Options.Target.Port, d.Listen = portOf(l), ""
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.CallerRefused, ContainSubstring("ManagerOptions.ClientCA")))
-	}, SpecTimeout(patience))
-
-	It("reports a server that hangs up", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		l := must(net.Listen("tcp", "127.0.0.1:0"))
-		DeferCleanup(l.Close)
-		go func() {
-			for {
-				connection, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_ = connection.Close()
-			}
-		}()
-		d.Options.Target.Port, d.Listen = portOf(l), ""
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionBroken))
-	}, SpecTimeout(patience))
-
-	DescribeTable("reports a server that is not this webhook",
-		func(ctx SpecContext, status int, body string) {
-			d := newDeployment(ctx)
-			var h http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(status)
-				_, _ = w.Write([]byte(body))
-			}
-			d.serve(h)
-			d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
-			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BadAnswer))
-		},
-		Entry("404", http.StatusNotFound, "404 page not found", SpecTimeout(patience)),
-		Entry("500", http.StatusInternalServerError, "oops", SpecTimeout(patience)),
-		Entry("503", http.StatusServiceUnavailable, "", SpecTimeout(patience)),
-		Entry("no review", http.StatusOK, `{"hello":"world"}`, SpecTimeout(patience)),
-		Entry("no JSON", http.StatusOK, `<html>`, SpecTimeout(patience)),
-		Entry("an answer to another question", http.StatusOK, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`, SpecTimeout(patience)),
-	)
-
-	It("reports that the name does not resolve", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		// Go's resolver sends no query for a label that is too long.
-		d.behind(ctx, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: strings.Repeat("x", 64) + ".invalid"})
-		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoSuchHost))
-	}, SpecTimeout(patience))
-
-	It("reports that it is the API server that does not answer this process", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.Clients = clientsFor(&rest.Config{Host: "https://127.0.0.1:" + itoa(freePort())})
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.APIServerUnreachable, ContainSubstring("kubeconfig")))
-	}, SpecTimeout(patience))
-
-	It("looks from this process where the API server ignores failures", func(ctx SpecContext) {
+	It("looks from this process where the API server ignores failures, and without a canary", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Options.Target.Port, d.Listen, d.Settle = freePort(), "", time.Millisecond
-		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
-			w.FailurePolicy = new(admissionregistrationv1.Ignore)
-		})
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionRefused, ContainSubstring("the connection of this process was refused")))
+		d.register(ctx, ignores)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionRefused, "the connection of this process was refused"))
 
 		d = newDeployment(ctx)
-		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
-			w.FailurePolicy = new(admissionregistrationv1.Ignore)
-		})
+		d.register(ctx, ignores)
 		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}), "the warning shows as much as with Fail")
-	}, SpecTimeout(patience))
 
-	It("looks from this process without a canary", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.Canary = diagnose.Canary{}
-		d.Entries = d.Entries[:1]
-		d.register(ctx)
+		d.Canary, d.Entries = diagnose.Canary{}, d.Entries[:1]
 		r := d.run(ctx)
-		Expect(r.Err()).NotTo(HaveOccurred())
 		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
 		Expect(r.String()).To(ContainSubstring("because no canary was requested"))
 	}, SpecTimeout(patience))
@@ -277,4 +210,47 @@ var _ = Describe("A diagnosis that could not begin", func() {
 	It("is a problem", func() {
 		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotStarted: no kubeconfig found"))
 	})
+})
+
+// TLS 1.3 judges the certificate of a client after the client's end of the handshake, so a broken connection alone does not
+// show that it was refused.
+var _ = Describe("A connection that broke", func() {
+	const broken = `failed to call webhook: Post "https://127.0.0.1:1/mutate/x?timeout=5s": write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe`
+	asks := func(auth tls.ClientAuthType, version uint16) net.Listener {
+		leaf := serving.NewLeaf([]string{"127.0.0.1"}, 7*24*time.Hour, time.Now)
+		Expect(leaf.Use(newCA())).To(Succeed())
+		l := listen()
+		serveTLS(l, http.NotFoundHandler(), &tls.Config{GetCertificate: leaf.GetCertificate, ClientAuth: auth, MaxVersion: version})
+		return l
+	}
+	blame := func(ctx context.Context, port int32, listen string, asksClients bool, reason string) diagnosis.Finding {
+		return diagnose.BrokenPath(ctx, diagnose.Config{
+			Options: webhookconf.Options{Target: webhookconf.Target{Host: "127.0.0.1", Port: port}}, Listen: listen, AsksClients: asksClients, Timeout: patience,
+		}, reason)
+	}
+
+	DescribeTable("is a refusal or not, by the handshake of a client without certificate",
+		func(ctx SpecContext, auth tls.ClientAuthType, version uint16, asksClients bool, expected diagnosis.Code) {
+			Expect(blame(ctx, portOf(asks(auth, version)), "", asksClients, broken).Code).To(Equal(expected))
+		},
+		Entry("required", tls.RequireAnyClientCert, uint16(0), false, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("required in TLS 1.2", tls.RequireAnyClientCert, uint16(tls.VersionTLS12), false, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("welcome", tls.RequestClientCert, uint16(0), false, diagnosis.ConnectionBroken, SpecTimeout(patience)),
+		Entry("asked for, and required over HTTP", tls.RequestClientCert, uint16(0), true, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("not asked for by a server that is not this process", tls.NoClientCert, uint16(0), true, diagnosis.ConnectionBroken, SpecTimeout(patience)),
+	)
+
+	It("is asked about only if it broke, with the alert as evidence", func(ctx SpecContext) {
+		port := portOf(asks(tls.RequireAnyClientCert, 0))
+		Expect(blame(ctx, port, "", false, broken).Evidence).To(And(
+			HavePrefix(broken), ContainSubstring("without a client certificate, gets: remote error: tls: certificate required")))
+		Expect(blame(ctx, port, "", true, "connect: connection refused").Code).To(Equal(diagnosis.ConnectionRefused))
+	}, SpecTimeout(patience))
+
+	It("is judged by the port of this process where it cannot reach the other", func(ctx SpecContext) {
+		own := asks(tls.RequireAnyClientCert, 0).Addr().String()
+		Expect(blame(ctx, freePort(), own, false, broken).Code).To(Equal(diagnosis.CallerRefused))
+		Expect(blame(ctx, freePort(), "", true, broken).Code).To(Equal(diagnosis.CallerRefused))
+		Expect(blame(ctx, freePort(), "", false, broken).Code).To(Equal(diagnosis.ConnectionBroken))
+	}, SpecTimeout(patience))
 })

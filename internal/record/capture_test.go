@@ -1,5 +1,7 @@
 package record_test
 
+// A recorder changes nothing for the handler and its client: neither the answer nor the connection, nor by being slow.
+
 import (
 	"bufio"
 	"context"
@@ -10,16 +12,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
-
-// large is more than the handler takes.
-var large = strings.Repeat(" ", 1<<20+1)
 
 var _ = Describe("A handler that is recorded", func() {
 	// converse sends a client's bytes on a connection of its own, and returns the answer until the
@@ -56,20 +57,19 @@ var _ = Describe("A handler that is recorded", func() {
 		return head(http.MethodPost, path+"?timeout=1s", isJSON, "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	}
 	const end = "GET /end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	large := strings.Repeat(" ", 1<<20+1) // more than the handler takes
 
 	// The handler alone decides on its answers and on the connection: a second request follows on it.
 	DescribeTable("answers as it would without:", func(says string, recorded record.Counts, want string) {
 		w := newWorld(func(context.Context, admission.Request) admission.Response { return admission.Denied("no") })
-		bare := httptest.NewServer(w.handler)
-		DeferCleanup(bare.Close)
-		got := converse(w.Server, says+end)
-		Expect(got).To(Equal(converse(bare, says+end)))
+		s := serve(w.recorded)
+		got := converse(s, says+end)
+		Expect(got).To(Equal(converse(serve(w.handler), says+end)))
 		Expect(got).To(HavePrefix("HTTP/1.1 " + want))
+		s.Close()
 		w.close()
 		Expect(w.counted()).To(Equal(recorded))
 	},
-		Entry("a review", post(review(pod)), record.Counts{Written: 1}, "200 OK"),
-		Entry("a review in chunks", chunked(review(pod)), record.Counts{Written: 1}, "200 OK"),
 		Entry("two reviews", post(review(pod))+post(review(pod)), record.Counts{Written: 2}, "200 OK"),
 		Entry("a review that is awaited", post(review(pod), "Expect: 100-continue"), record.Counts{Written: 1}, "100 Continue"),
 		Entry("one larger than the first buffer", post(review(`{"x":"`+strings.Repeat("x", 200<<10)+`"}`)), record.Counts{Written: 1}, "200 OK"),
@@ -78,19 +78,16 @@ var _ = Describe("A handler that is recorded", func() {
 		Entry("too large, without a word", chunked(large), record.Counts{Failed: 1}, "413"),
 		Entry("no body", post(""), record.Counts{}, "400"),
 		Entry("no JSON", post("hello"), record.Counts{Failed: 1}, "400"),
-		Entry("no review", post(`{"kind":"Pod"}`), record.Counts{Failed: 1}, "400"),
 		Entry("a review without request", post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), record.Counts{Failed: 1}, "400"),
-		Entry("a review of another version", post(strings.Replace(review(pod), "k8s.io/v1", "k8s.io/v9", 1)), record.Counts{Failed: 1}, "400"),
 		Entry("a review without uid, which is answered with an error", post(strings.Replace(review(pod), uid, "", 1)), record.Counts{Written: 1}, "400"),
 		Entry("gzip", post(review(pod), "Content-Encoding: gzip"), record.Counts{}, "415"),
 		Entry("GET", head(http.MethodGet, path), record.Counts{}, "405"),
-		Entry("a path that another replica may know", strings.Replace(post(review(pod)), path, "/mutate/unknown", 1), record.Counts{}, "503"),
 		Entry("a body that does not arrive in time", post(review(pod))[:400], record.Counts{Failed: 1}, "408"),
 	)
 
 	It("is no worse off when the client goes away", func() {
 		w := newWorld(allow)
-		conn, err := net.Dial("tcp", w.Listener.Addr().String())
+		conn, err := net.Dial("tcp", serve(w.recorded).Listener.Addr().String())
 		Expect(err).NotTo(HaveOccurred())
 		_, err = io.WriteString(conn, post(review(pod))[:400])
 		Expect(err).NotTo(HaveOccurred())
@@ -112,8 +109,8 @@ var _ = Describe("A handler that is recorded", func() {
 		})))
 		s.Config.ErrorLog = log.New(io.Discard, "", 0) // net/http complains of the third
 		s.Start()
-		DeferCleanup(s.Close)
-		ask(s.URL, review(pod))
+		converse(s, post(review(pod), "Connection: close"))
+		s.Close()
 		got := w.read()[0]
 		Expect(got.Status).To(Equal(http.StatusTeapot))
 		Expect(got.Error).To(Equal("short and stout"))
@@ -121,27 +118,59 @@ var _ = Describe("A handler that is recorded", func() {
 
 	It("may panic, which is the server's business", func() {
 		w := newWorld(allow)
-		s := httptest.NewServer(w.recorder.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		panics := w.recorder.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			panic(http.ErrAbortHandler)
-		})))
-		DeferCleanup(s.Close)
-		_, err := http.Post(s.URL+path, "application/json", strings.NewReader(review(pod)))
-		Expect(err).To(MatchError(io.EOF))
-		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
+		}))
+		request := httptest.NewRequest(http.MethodPost, path, strings.NewReader(review(pod)))
+		Expect(func() { panics.ServeHTTP(httptest.NewRecorder(), request) }).To(PanicWith(http.ErrAbortHandler))
+		Expect(w.recorder.Budget()).To(Equal(record.MaxWaitingBytes))
 		Expect(w.read()).To(BeEmpty())
 	})
+})
 
-	It("may speak HTTP/2", func() {
-		w := newWorld(allow)
-		s := httptest.NewUnstartedServer(w.recorder.Wrap(w.handler))
-		s.EnableHTTP2 = true
-		s.StartTLS()
-		DeferCleanup(s.Close)
-		resp, err := s.Client().Post(s.URL+path, "application/json", strings.NewReader(review(pod)))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(resp.Body.Close()).To(Succeed())
-		Expect(resp.ProtoMajor).To(Equal(2))
-		Expect(w.read()).To(HaveLen(1))
+// blocking blocks the goroutine that writes at its first call, until release. Register release with DeferCleanup after
+// newWorld: otherwise the end of the world waits for the blocked goroutine.
+func blocking() (change func(*record.Options), began <-chan struct{}, release func()) {
+	wait, first := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(first) })
+	return func(o *record.Options) {
+		o.Only = func(*admissionv1.AdmissionRequest) bool {
+			begin()
+			<-wait
+			return true
+		}
+	}, first, sync.OnceFunc(func() { close(wait) })
+}
+
+var _ = Describe("A recorder that cannot keep up", func() {
+	It("drops calls that find no place, logs this once, and answers all the same", func() {
+		change, began, release := blocking()
+		w := newWorld(allow, change)
+		DeferCleanup(release)
+		w.allowed(review(pod))
+		Eventually(began).Should(BeClosed())
+		for range record.MaxWaiting + 20 {
+			w.allowed(review(pod))
+		}
+		Expect(w.counted()).To(Equal(record.Counts{Dropped: 20}))
+		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"droppedBefore":0`))))
+		release()
+		Expect(w.read()).To(HaveLen(record.MaxWaiting + 1))
+	})
+
+	It("bounds the bytes that wait as well as the calls", func() {
+		change, _, release := blocking()
+		w := newWorld(allow, change)
+		DeferCleanup(release)
+		w.budget = 3 << 20
+		w.recorder.SetBudget(w.budget)
+		for range 10 {
+			w.allowed(review(`{"kind":"Pod","x":"` + strings.Repeat("x", 900<<10) + `"}`))
+		}
+		Expect(w.recorder.Budget()).To(And(BeNumerically(">=", 0), BeNumerically("<", 1<<20)))
+		Expect(w.counted()).To(Equal(record.Counts{Dropped: 7}))
+		release()
+		Expect(w.read()).To(HaveLen(3))
 	})
 })

@@ -1,22 +1,22 @@
 package record_test
 
+// A handler that is recorded, behind a real HTTP server, and calls that are recorded without one.
+
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"gomodules.xyz/jsonpatch/v2"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
@@ -30,14 +30,20 @@ const (
 	pod  = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"cf"},"spec":{"containers":[{"name":"web"}]}}`
 )
 
-// world is a handler that is recorded, behind a real HTTP server.
+func TestRecord(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "record")
+}
+
+// world is a handler that is recorded.
 type world struct {
 	dir      string
 	handler  *admit.Handler
 	recorder *record.Recorder
-	*httptest.Server
-	logs   lines
-	budget int64 // at the beginning
+	recorded http.Handler
+	logs     lines
+	budget   int64 // at the beginning
 }
 
 // handling is the chain of the step "volumes".
@@ -48,12 +54,6 @@ func handling(f chain.HandleFunc) chain.Config {
 // newWorld serves f as the step "volumes", and records it as the options say.
 func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
-	return newWorldWith(nil, f, change...)
-}
-
-// newWorldWith is newWorld with a logger for the recorder.
-func newWorldWith(sink logr.LogSink, f chain.HandleFunc, change ...func(*record.Options)) *world {
-	GinkgoHelper()
 	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
 	w.handler.Serve(path, handling(f))
 	o := record.Options{Dir: w.dir}
@@ -62,20 +62,21 @@ func newWorldWith(sink logr.LogSink, f chain.HandleFunc, change ...func(*record.
 	}
 	w.dir = o.Dir
 	var err error
-	log := funcr.NewJSON(w.logs.add, funcr.Options{})
-	if sink != nil {
-		log = logr.New(sink)
-	}
-	w.recorder, err = record.New(o, log)
+	w.recorder, err = record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{}))
 	Expect(err).NotTo(HaveOccurred())
-	w.budget = w.recorder.Budget()
-	w.Server = httptest.NewServer(w.recorder.Wrap(w.handler))
+	w.budget, w.recorded = w.recorder.Budget(), w.recorder.Wrap(w.handler)
 	DeferCleanup(func() {
-		w.Server.Close()
 		w.close()
 		Expect(w.recorder.Budget()).To(Equal(w.budget), "the budget must be given back")
 	})
 	return w
+}
+
+// serve serves a handler over HTTP until the spec ends.
+func serve(h http.Handler) *httptest.Server {
+	s := httptest.NewServer(h)
+	DeferCleanup(s.Close)
+	return s
 }
 
 func (w *world) counted() record.Counts { return w.recorder.Counts() }
@@ -105,13 +106,13 @@ func (w *world) files() map[string]string {
 
 func filesOf(dir string) map[string]string {
 	GinkgoHelper()
-	entries, err := os.ReadDir(dir)
-	Expect(err).NotTo(HaveOccurred())
 	all := map[string]string{}
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	Expect(err).NotTo(HaveOccurred())
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
-		all[e.Name()] = string(text)
+		all[filepath.Base(path)] = string(text)
 	}
 	return all
 }
@@ -129,20 +130,17 @@ func (w *world) only() string {
 }
 
 // post sends a body as the API server does, and returns status and body of the answer.
-func (w *world) post(path, body string) (int, string) {
-	GinkgoHelper()
-	resp, err := w.Client().Post(w.URL+path+"?timeout=10s", "application/json", strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	Expect(err).NotTo(HaveOccurred())
-	return resp.StatusCode, string(text)
+func (w *world) post(body string) (int, string) {
+	answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path+"?timeout=10s", strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	w.recorded.ServeHTTP(answer, request)
+	return answer.Code, answer.Body.String()
 }
 
 // allowed sends a body and expects it to be allowed.
 func (w *world) allowed(body string) {
 	GinkgoHelper()
-	status, text := w.post(path, body)
+	status, text := w.post(body)
 	Expect(status).To(Equal(http.StatusOK), text)
 	Expect(text).To(ContainSubstring(`"allowed":true`))
 }
@@ -155,35 +153,29 @@ func review(object string, more ...string) string {
 		strings.Join(append([]string{""}, more...), ",") + `}}`
 }
 
+// answerWith is an answer with a patch in base64.
+func answerWith(patch string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"` + uid + `","allowed":true,"patchType":"JSONPatch","patch":"` + patch + `"}}`
+}
+
+// recording is the recording of a call, and its text.
+type recording struct {
+	record.Recorded
+	text string
+}
+
+// allowed is the answer of a step that changes nothing.
+const allowed = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"` + uid + `","allowed":true}}`
+
+// composed records a call, without a server and a folder.
+func composed(o record.Options, question, answer string) recording {
+	GinkgoHelper()
+	text, got, err := record.Compose(o, question, answer)
+	Expect(err).NotTo(HaveOccurred())
+	return recording{Recorded: got, text: text}
+}
+
 func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
-
-// patching is a step that answers with a patch.
-func patching(operations ...jsonpatch.Operation) chain.HandleFunc {
-	return func(context.Context, admission.Request) admission.Response {
-		return admission.Patched("", operations...)
-	}
-}
-
-// answering serves one answer to everything, recorded by the recorder of w, and returns its URL.
-func answering(w *world, answer string) string {
-	GinkgoHelper()
-	s := httptest.NewServer(w.recorder.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, answer)
-	})))
-	DeferCleanup(s.Close)
-	return s.URL
-}
-
-// ask sends a body to a server.
-func ask(url, body string) {
-	GinkgoHelper()
-	resp, err := http.Post(url+path, "application/json", strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
-	_, err = io.Copy(io.Discard, resp.Body)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(resp.Body.Close()).To(Succeed())
-}
 
 // members reads an object; numbers stay as they are spelt.
 func members(text string) map[string]any {

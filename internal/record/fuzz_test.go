@@ -1,5 +1,7 @@
 package record
 
+// Whatever an object, a text or a value is: a recording can be read, and holds nothing of a Secret.
+
 import (
 	"bytes"
 	"encoding/base64"

@@ -1,20 +1,32 @@
 package resources_test
 
+// The rules and operations of a step, and which requests a rule matches.
+
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	apirules "k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"code.cloudfoundry.org/eirinix/internal/mapper"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
+
+func TestResources(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "resources")
+}
 
 const (
 	every    = admissionregistrationv1.OperationAll
@@ -29,7 +41,6 @@ type operations = []admissionregistrationv1.OperationType
 var (
 	pod        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	job        = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
-	cronJob    = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}
 	deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	namespace  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 	shop       = schema.GroupVersionKind{Group: "retail.example.org", Version: "v1", Kind: "Shop"}
@@ -55,7 +66,6 @@ var _ = Describe("Resolve", func() {
 		Entry("of a Mutation", resources.Step{Kind: deployment, Mutates: true}, creates, updates),
 		Entry("of a Mutation of pods: a pod on a node cannot be changed any more", resources.Step{Kind: pod, Mutates: true}, creates),
 		Entry("of a Mutation of Jobs, whose template is immutable", resources.Step{Kind: job, Mutates: true}, creates),
-		Entry("of a Mutation of CronJobs", resources.Step{Kind: cronJob, Mutates: true}, creates, updates),
 		Entry("that a Mutation asks for", resources.Step{Kind: pod, Mutates: true, Asked: operations{updates}}, updates),
 		Entry("that a Mutation can have of all", resources.Step{Kind: pod, Mutates: true, Asked: operations{every}}, creates, updates),
 		Entry("that a Mutation can have of all in its rules", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, creates, updates),
@@ -64,7 +74,6 @@ var _ = Describe("Resolve", func() {
 		Entry("that a Validation has callbacks for, of all", resources.Step{Kind: pod, Operations: operations{creates, deletes}, Asked: operations{every}}, creates, deletes),
 		Entry("of a Validation's rules as they are", resources.Step{Kind: pod, Operations: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, every),
 		Entry("of an Extension", resources.Step{Kind: pod, AnyRules: true, Operations: operations{creates}}, creates),
-		Entry("that an Extension asks for", resources.Step{Kind: pod, AnyRules: true, Operations: operations{creates}, Asked: operations{creates, deletes}}, creates, deletes),
 		Entry("that a subresource has", subresource("pods", "exec", "PodExecOptions"), connects),
 		Entry("that a Subresource asks for in its settings", resources.Step{
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Subresource: "exec", Asked: operations{connects},
@@ -84,7 +93,6 @@ var _ = Describe("Resolve", func() {
 		Entry("a Validation on an operation without a callback", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
 		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
 		Entry("a subresource that is misspelt", subresource("pods", "exce", "PodExecOptions"), `pods has no subresource "exce"`, "exec,", "eviction,"),
-		Entry("a subresource that is misspelt in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods/evict", creates)}}, `"evict"`),
 		Entry("a subresource that another resource has", subresource("services", "exec", ""), `services has no subresource "exec"`, "proxy, status"),
 		Entry("an operation that a subresource never has", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) { s.Asked = operations{creates} }), "CREATE", "CONNECT"),
 		Entry("a kind that a subresource never sends", subresource("pods", "exec", "Pod"), "PodExecOptions", "T is Pod"),
@@ -94,9 +102,8 @@ var _ = Describe("Resolve", func() {
 		}, "the kind of shops in retail.example.org/v1"),
 		Entry("the singular in the place of a resource", subresource("pod", "exec", "PodExecOptions"), `"pod" is not a resource; did you mean "pods"?`),
 		Entry("a kind in the place of a resource", resources.Step{Resource: deployment.GroupVersion().WithResource("Deployment"), Subresource: "scale"}, `"Deployment" is not a resource; did you mean "deployments"?`),
-		Entry("the singular in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod", creates)}}, `"pod" is not a resource; did you mean "pods"?`),
-		Entry("the singular in rules about a subresource", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod/exec", connects)}}, `"pod" is not a resource; did you mean "pods"?`),
 		Entry("the singular in rules, where only the cluster knows the plural", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "configmap", creates)}}, `"configmap" is not a resource; did you mean "configmaps"?`),
+		Entry("the singular in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod", creates)}}, `"pod" is not a resource; did you mean "pods"?`),
 		Entry("a subresource that is only read", subresource("pods", "log", ""), "can only be read"),
 		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Settings.Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
@@ -105,17 +112,8 @@ var _ = Describe("Resolve", func() {
 	DescribeTable("knows the subresources that Kubernetes has", func(resource schema.GroupVersionResource, name string, kind schema.GroupVersionKind, expected admissionregistrationv1.OperationType) {
 		Expect(resources.Subresource(resource, name, kind, nil)).To(Equal(operations{expected}))
 	},
-		Entry(nil, pods(), "attach", core("PodAttachOptions"), connects),
-		Entry(nil, pods(), "portforward", core("PodPortForwardOptions"), connects),
-		Entry(nil, pods(), "proxy", core("PodProxyOptions"), connects),
-		Entry(nil, pods(), "binding", core("Binding"), creates),
 		Entry(nil, pods(), "eviction", schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}, creates),
 		Entry(nil, pods(), "ephemeralcontainers", pod, updates),
-		Entry(nil, pods(), "resize", pod, updates),
-		Entry(nil, pods(), "status", pod, updates),
-		Entry(nil, schema.GroupVersionResource{Version: "v1", Resource: "services"}, "proxy", core("ServiceProxyOptions"), connects),
-		Entry(nil, schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, creates),
-		Entry(nil, deployment.GroupVersion().WithResource("deployments"), "scale", scale, updates),
 		Entry(nil, shop.GroupVersion().WithResource("shops"), "scale", scale, updates),
 		Entry(nil, shop.GroupVersion().WithResource("shops"), "status", shop, updates),
 		Entry("whatever the type", pods(), "exec", schema.GroupVersionKind{}, connects),
@@ -212,3 +210,79 @@ func with(s resources.Step, change func(*resources.Step)) resources.Step {
 	change(&s)
 	return s
 }
+
+// The API server's own code says which requests a rule matches.
+var _ = Describe("Rules", func() {
+	type rules = []admissionregistrationv1.RuleWithOperations
+	newRule := func(operation, group, resource string) admissionregistrationv1.RuleWithOperations {
+		return admissionregistrationv1.RuleWithOperations{
+			Operations: operations{admissionregistrationv1.OperationType(operation)},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+		}
+	}
+	var all rules
+	for _, operation := range []string{"*", "CREATE", "UPDATE"} {
+		for _, group := range []string{"*", "", "apps"} {
+			for _, resource := range []string{"*", "*/*", "pods", "pods/*", "pods/exec", "*/exec", "nodes"} {
+				all = append(all, newRule(operation, group, resource))
+			}
+		}
+	}
+
+	// requests has each word that a rule names, and one that none does.
+	var requests []*admissionv1.AdmissionRequest
+	for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
+		for _, group := range []string{"", "apps", "other"} {
+			for _, resource := range []string{"pods", "nodes", "namespaces"} {
+				for _, subresource := range []string{"", "exec", "other"} {
+					requests = append(requests, &admissionv1.AdmissionRequest{
+						Operation: admissionv1.Operation(operation), Namespace: "x", SubResource: subresource,
+						Resource: metav1.GroupVersionResource{Group: group, Version: "v1", Resource: resource},
+					})
+				}
+			}
+		}
+	}
+	sent := func(r admissionregistrationv1.RuleWithOperations, req *admissionv1.AdmissionRequest) bool {
+		resource := schema.GroupVersionResource(req.Resource)
+		return (&apirules.Matcher{Rule: r, Attr: admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, req.Namespace, "", resource, req.SubResource,
+			admission.Operation(req.Operation), nil, false, nil)}).Matches()
+	}
+
+	It("overlap where there is a request that both match", func() {
+		for _, a := range all {
+			for _, b := range all {
+				both := false
+				for _, req := range requests {
+					both = both || sent(a, req) && sent(b, req)
+				}
+				Expect(resources.Overlap(rules{a}, rules{b})).To(Equal(both), "%v %v", a, b)
+			}
+		}
+		Expect(resources.Overlap(nil, all)).To(BeFalse())
+		Expect(resources.Overlap(rules{newRule("UPDATE", "", "pods"), newRule("CREATE", "", "nodes")}, rules{newRule("CREATE", "", "pods"), newRule("CREATE", "*", "*")})).To(BeTrue())
+	})
+
+	It("match the requests that they match in an API server", func() {
+		scopes := []*admissionregistrationv1.ScopeType{nil, new(admissionregistrationv1.AllScopes), new(admissionregistrationv1.NamespacedScope), new(admissionregistrationv1.ClusterScope)}
+		for _, r := range all {
+			for _, r.Scope = range scopes {
+				for _, version := range []string{"*", "v1", "v2"} {
+					r.APIVersions = []string{version}
+					for _, req := range requests {
+						for _, req.Namespace = range []string{"", "x"} {
+							Expect(resources.Match(rules{r}, req)).To(Equal(sent(r, req)), "%v %v", r, req)
+						}
+					}
+				}
+			}
+		}
+	})
+
+	DescribeTable("name a word", func(list string, expected bool) {
+		Expect(resources.Names(strings.Split(list, ","), "a")).To(Equal(expected), fmt.Sprint(list))
+	},
+		Entry("alone", "a", true), Entry("beside others", "b,a", true), Entry("by the wildcard", "*", true),
+		Entry("not another", "b", false), Entry("not by its part", "ab", false), Entry("nor in nothing", "", false),
+	)
+})

@@ -1,8 +1,10 @@
 package webhookconf_test
 
+// What an API server makes of our configurations: it agrees with Check, it stores them unchanged, and it lets a cluster
+// live with a webhook that is down.
+
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +15,10 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +28,7 @@ import (
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The API server", Label("api-server"), Ordered, func() {
@@ -32,7 +39,8 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	)
 
 	BeforeAll(func() {
-		config := controlPlane().config
+		config := eirinixtest.StartControlPlane(GinkgoT()).Config()
+		config.QPS = -1
 		clients, client = Must(kubernetes.NewForConfig(config)), Must(dynamic.NewForConfig(config))
 	})
 	BeforeEach(func() {
@@ -56,13 +64,6 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, o.Fingerprint+"-mutating-hook",
 			types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}))
 	}
-	many := []webhookconf.Step{
-		step("a", objects(labels1("a", "1")), conditions(condition("yes", "true"))), step("b", isolated, ifNeeded), step("c", isolated, namespaces(labels1("a", "1"))),
-		step("d", isolated, ignore, rules(rule("*", "*", "*/*", "*"))), step("v", validating), step("w", validating, isolated, ignore),
-		step("e", isolated, critical, rules(rule("*", "*", "*/*", "*"))), step("f", updates, ifNeeded),
-		step("x", validating, namespaces(labels1("a", "1")), objects(labels1("b", "2"))), step("y", validating, isolated, conditions(condition("yes", "true"))),
-	}
-
 	Describe("is of Check's opinion", Label("S18", "S20", "S26"), func() {
 		for _, f := range faults {
 			It("because of "+f.because, func(ctx SpecContext) {
@@ -92,41 +93,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		}
 	})
 
-	It("stores a configuration exactly as we have built it", func(ctx SpecContext) {
-		d := desired(o, many...)
-		all := webhookconf.Change{Entries: d, Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{hash(0): noon}}
-		for _, c := range configurations() {
-			found, outcome := put(ctx, c, all)
-			Expect(outcome).To(Equal(webhookconf.Created), c.String())
-			for range 2 {
-				Expect(found).To(And(HaveField("Exists", true), HaveField("Bundles", Equal([][]byte{[]byte(pem(0))})), HaveField("Version", d.Version),
-					HaveField("Pins", Equal([]string{hash(0)})), HaveField("Unneeded", Equal(map[string]time.Time{hash(0): noon})),
-					HaveField("ResourceVersion", Not(BeEmpty())), HaveField("UID", Not(BeEmpty()))))
-				Expect(found.Missing(*d)).To(BeEmpty())
-				Expect(found.Intact(*d)).To(BeTrue())
-				var err error
-				_, outcome, err = c.Put(ctx, found, all)
-				Expect(err).NotTo(HaveOccurred())
-				Expect(outcome).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
-				found = get(ctx, c)
-			}
-		}
-		Expect(stored(ctx).Generation).To(BeEquivalentTo(1))
-		Expect(stored(ctx).Webhooks).To(HaveLen(6))
-
-		for _, c := range configurations() {
-			without := desired(o)
-			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Updated), "an empty list in one update")
-			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Unchanged))
-			Expect(c.Delete(ctx)).To(Equal(webhookconf.Deleted))
-			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Absent), "never created to be empty")
-			found := get(ctx, c)
-			Expect(found).To(And(HaveField("Exists", false), HaveField("Bundles", BeEmpty())))
-			Expect(found.Missing(*d)).NotTo(BeEmpty())
-		}
-	})
-
-	It("is sent nothing for a state that it has already, whatever the settings are", func(ctx SpecContext) {
+	It("stores a configuration exactly as we have built it, whatever the settings are, and is sent nothing for a state that it has already", func(ctx SpecContext) {
 		o.Namespace, o.OwnedBy = "workloads", webhookconf.OwnedByNamespace(Must(clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})))
 		var steps []webhookconf.Step
 		for i, only := range []change{none, validating} {
@@ -146,7 +113,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			Expect(object.Missing(*d)).To(BeEmpty())
 			again, outcome, err := c.Put(ctx, object, all)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(webhookconf.Unchanged))
+			Expect(outcome).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
 			Expect([]string{again.ResourceVersion, get(ctx, c).ResourceVersion}).To(HaveEach(first.ResourceVersion))
 
 			for _, path := range []string{"/failurePolicy", "/timeoutSeconds", "/rules", "/namespaceSelector"} { // the API server defaults the first two
@@ -159,33 +126,21 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			Expect(outcome).To(Equal(webhookconf.Updated))
 			_, outcome = put(ctx, c, all)
 			Expect(outcome).To(Equal(webhookconf.Unchanged))
-		}
-	})
 
-	It("takes trust alone, and keeps every other byte", func(ctx SpecContext) {
-		m := configurations()[0]
-		registers(ctx, m, desired(o, many...), pem(0))
-		patch(ctx, "kubectl", `[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"},{"op":"replace","path":"/webhooks/1/failurePolicy","value":"Ignore"},`+
-			`{"op":"add","path":"/metadata/labels","value":{"team":"x"}},{"op":"remove","path":"/metadata/annotations/eirinix.cloudfoundry.org~1certificate-secret"}]`)
-		before := stored(ctx)
-		found, outcome := put(ctx, m, webhookconf.Change{Bundle: []byte(pem(0, 1))})
-		Expect(outcome).To(Equal(webhookconf.Updated))
-		Expect(found.Intact(*desired(o, many...))).To(BeFalse())
-		for i := range before.Webhooks {
-			before.Webhooks[i].ClientConfig.CABundle = []byte(pem(0, 1))
+			without := desired(o)
+			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Updated), "an empty list in one update")
+			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Unchanged))
+			Expect(c.Delete(ctx)).To(Equal(webhookconf.Deleted))
+			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Absent), "never created to be empty")
 		}
-		before.Annotations[webhookconf.PinsAnnotation] = hash(0) + "," + hash(1)
-		after := stored(ctx)
-		before.ResourceVersion, before.ManagedFields, before.Generation = after.ResourceVersion, after.ManagedFields, after.Generation
-		Expect(json.Marshal(after)).To(Equal(Must(json.Marshal(before))))
 	})
 
 	It("refuses a change of a configuration that was changed or deleted since it was found", func(ctx SpecContext) {
 		m := configurations()[0]
-		registers(ctx, m, desired(o, many...), pem(0))
+		registers(ctx, m, desired(o, step("a")), pem(0))
 		found := get(ctx, m)
 		trust := webhookconf.Change{Bundle: []byte(pem(1))}
-		_, _, err := m.Put(ctx, webhookconf.Found{}, trusting(desired(o, many...), pem(1)))
+		_, _, err := m.Put(ctx, webhookconf.Found{}, trusting(desired(o, step("a")), pem(1)))
 		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "%v", err)
 		patch(ctx, "kubectl", `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":9}]`)
 		_, _, err = m.Put(ctx, found, trust)
@@ -193,18 +148,18 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(m.Delete(ctx)).To(Equal(webhookconf.Deleted))
 		_, _, err = m.Put(ctx, found, trust)
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
-		registers(ctx, m, desired(o, many...), pem(0))
+		registers(ctx, m, desired(o, step("a")), pem(0))
 		_, _, err = m.Put(ctx, found, trust)
 		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
 	})
 
 	It("records the last writer of a configuration", func(ctx SpecContext) {
 		m := configurations()[0]
-		registers(ctx, m, desired(o, many...), pem(0))
+		registers(ctx, m, desired(o, step("a")), pem(0))
 		Expect(get(ctx, m).LastManager()).To(BeEmpty())
 		patch(ctx, "argocd-controller", `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`)
 		Expect(get(ctx, m).LastManager()).To(Equal("argocd-controller"))
-		Expect(registers(ctx, m, desired(o, many...), pem(0))).To(Equal(webhookconf.Updated))
+		Expect(registers(ctx, m, desired(o, step("a")), pem(0))).To(Equal(webhookconf.Updated))
 		Expect(stored(ctx).ManagedFields).To(HaveEach(HaveField("Manager", BeElementOf("eirinix", "argocd-controller"))), "whatever this program is called")
 	})
 
@@ -227,25 +182,6 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(after.Webhooks).To(ConsistOf(HaveField("Name", o.WebhookName("a"))))
 		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Unchanged))
 	})
-
-	It("stores the Namespace that owns a configuration once, beside other owners", func(ctx SpecContext) {
-		ns, err := clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		o.OwnedBy = webhookconf.OwnedByNamespace(ns)
-		m, d := configurations()[0], desired(o, step("a"))
-		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Created))
-		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Unchanged))
-
-		live := stored(ctx)
-		Expect(live.OwnerReferences).To(ConsistOf(*webhookconf.OwnedByNamespace(ns)))
-		live.OwnerReferences = []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "of-one-that-is-gone"},
-			{APIVersion: "apps/v1", Kind: "Deployment", Name: "another", UID: "owner"},
-		}
-		Must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, live, metav1.UpdateOptions{}))
-		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Updated))
-		Expect(stored(ctx).OwnerReferences).To(ConsistOf(HaveField("Kind", "Deployment"), Equal(*webhookconf.OwnedByNamespace(ns))))
-	})
 })
 
 // upstreamEntry is one as EiriniX wrote it.
@@ -261,3 +197,106 @@ func upstreamEntry(name string) admissionregistrationv1.MutatingWebhook {
 		AdmissionReviewVersions: []string{"v1beta1", "v1"},
 	}
 }
+
+// This webhook has no server, and is called for every object in the cluster. Check would refuse it.
+var _ = Describe("A cluster with a broken webhook for everything", Label("api-server", "S27"), Ordered, func() {
+	var (
+		plane   *eirinixtest.ControlPlane
+		clients kubernetes.Interface
+	)
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	isRefused := MatchError(ContainSubstring("failed calling webhook"))
+
+	// register puts the steps in the place of others and waits until they are in force.
+	register := func(ctx context.Context, all ...admissionregistrationv1.RuleWithOperations) {
+		GinkgoHelper()
+		o := webhookconf.Options{Fingerprint: "broken", Target: webhookconf.Target{Host: "127.0.0.1", Port: 1}}
+		_, c := both(Must(dynamic.NewForConfig(plane.Config())), o)
+		// The caBundle is empty: the port is closed anyway.
+		Expect(registers(ctx, c, desired(o, step("broken", validating, rules(all...))), "")).To(BeElementOf(webhookconf.Created, webhookconf.Updated, webhookconf.Unchanged))
+		Eventually(func() error {
+			_, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, dry)
+			return err
+		}).WithContext(ctx).Should(isRefused)
+	}
+
+	meta := metav1.ObjectMeta{Name: "spec"}
+
+	BeforeAll(func(ctx SpecContext) {
+		plane = eirinixtest.StartControlPlane(GinkgoT())
+		clients = Must(kubernetes.NewForConfig(plane.Config()))
+		Must(clients.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}))
+		Eventually(func() error { // the API server creates its own Service after it is ready
+			_, err := clients.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+			return err
+		}).WithContext(ctx).Should(Succeed())
+	})
+	BeforeEach(func(ctx SpecContext) { register(ctx, rule("*", "*", "*/*", "*")) })
+
+	allowed := &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "default"}
+	lease := func(ctx context.Context) error {
+		_, err := clients.CoordinationV1().Leases("default").Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, dry)
+		return err
+	}
+	node := func(ctx context.Context) error {
+		_, err := clients.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: meta}, dry)
+		return err
+	}
+	token := func(ctx context.Context) error {
+		_, err := clients.CoreV1().ServiceAccounts("default").CreateToken(ctx, "spec", &authenticationv1.TokenRequest{}, dry)
+		return err
+	}
+	service := func(ctx context.Context, name string) error {
+		_, err := clients.CoreV1().Services("default").Patch(ctx, name, "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	review := func(ctx context.Context) error {
+		_, err := clients.AuthorizationV1().LocalSubjectAccessReviews("default").Create(ctx, &authorizationv1.LocalSubjectAccessReview{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: authorizationv1.SubjectAccessReviewSpec{User: "x", ResourceAttributes: allowed},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	DescribeTable("still admits",
+		func(ctx SpecContext, request func(context.Context) error) {
+			Expect(request(ctx)).To(Succeed())
+		},
+		Entry("Leases, by which controllers elect who works", lease),
+		Entry("Nodes", node),
+		Entry("access reviews of oneself", func(ctx context.Context) error {
+			_, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: allowed}}, metav1.CreateOptions{})
+			return err
+		}),
+		Entry("access reviews in a namespace", review),
+		Entry("token reviews", func(ctx context.Context) error {
+			_, err := clients.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}}, metav1.CreateOptions{})
+			return err
+		}),
+		Entry("tokens of ServiceAccounts", token),
+		Entry("changes of its API servers' Service", func(ctx context.Context) error { return service(ctx, "kubernetes") }),
+		Entry("the objects of kube-system", func(ctx context.Context) error {
+			_, err := clients.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, dry)
+			return err
+		}),
+	)
+
+	It("calls the webhook for named resources", func(ctx SpecContext) {
+		register(ctx, rule("*", "*", "*/*", "*"), rule("coordination.k8s.io", "v1", "leases", "*"), rule("", "v1", "nodes,serviceaccounts/token,services", "*"))
+		for _, request := range []func(context.Context) error{lease, node, token, func(ctx context.Context) error { return service(ctx, "kubernetes") }} {
+			Eventually(request).WithContext(ctx).Should(isRefused)
+		}
+		Expect(review(ctx)).To(Succeed(), "and nothing else")
+	})
+
+	It("lets its API server start, which creates the missing objects that it needs", func(ctx SpecContext) {
+		const role = "system:basic-user"
+		Expect(clients.RbacV1().ClusterRoles().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())
+		Expect(clients.FlowcontrolV1().FlowSchemas().Delete(ctx, "service-accounts", metav1.DeleteOptions{})).To(Succeed())
+		Expect(plane.APIServer().Restart(ctx)).To(Succeed())
+		Eventually(func(g Gomega) {
+			_, err := clients.RbacV1().ClusterRoles().Get(ctx, role, metav1.GetOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			_, err = clients.FlowcontrolV1().FlowSchemas().Get(ctx, "service-accounts", metav1.GetOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+		}).WithContext(ctx).Should(Succeed())
+	})
+})

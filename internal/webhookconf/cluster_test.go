@@ -1,25 +1,34 @@
 package webhookconf_test
 
+// A cluster without an API server, and what specs do in one of either kind.
+
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/list"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -51,49 +60,36 @@ func newCluster(objects ...runtime.Object) *cluster {
 
 // version gives each object that is written a new resourceVersion, and refuses updates of any but the last one.
 func (c *cluster) version(a clienttesting.Action) (bool, runtime.Object, error) {
-	written, err := meta.Accessor(a.(interface{ GetObject() runtime.Object }).GetObject())
-	if err != nil {
-		return true, nil, err
-	}
+	written := a.(interface{ GetObject() runtime.Object }).GetObject().(*unstructured.Unstructured)
 	if a.GetVerb() == "create" {
 		c.uids++
 		written.SetUID(types.UID(fmt.Sprint("uid-", c.uids)))
 		written.SetResourceVersion("1")
 		return false, nil, nil
 	}
-	live, err := c.Tracker().Get(a.GetResource(), "", written.GetName())
+	found, err := c.Tracker().Get(a.GetResource(), "", written.GetName())
 	if err != nil {
 		return true, nil, err
 	}
-	found, err := meta.Accessor(live)
-	if err != nil {
-		return true, nil, err
-	}
-	if written.GetResourceVersion() != found.GetResourceVersion() || written.GetUID() != found.GetUID() {
+	live := found.(*unstructured.Unstructured)
+	if written.GetResourceVersion() != live.GetResourceVersion() || written.GetUID() != live.GetUID() {
 		return true, nil, conflict()
 	}
-	version, err := strconv.Atoi(found.GetResourceVersion())
-	if err != nil {
-		return true, nil, err
-	}
-	written.SetResourceVersion(strconv.Itoa(version + 1))
+	written.SetResourceVersion(after(live))
 	return false, nil, nil
 }
 
-// verbs are those of the requests that have reached the cluster, in order.
-func (c *cluster) verbs() []string {
-	var verbs []string
-	for _, a := range c.Actions() {
-		verbs = append(verbs, a.GetVerb())
-	}
-	return verbs
+// after is the resourceVersion after that of the object.
+func after(o *unstructured.Unstructured) string {
+	return strconv.Itoa(Must(strconv.Atoi(o.GetResourceVersion())) + 1)
 }
+
+// verbs are those of the requests that have reached the cluster, in order.
+func (c *cluster) verbs() []string { return list.Of(c.Actions(), clienttesting.Action.GetVerb) }
 
 // writes are the verbs that change something.
 func (c *cluster) writes() []string {
-	return slices.DeleteFunc(c.verbs(), func(verb string) bool {
-		return slices.Contains([]string{"get", "list", "watch"}, verb)
-	})
+	return slices.DeleteFunc(c.verbs(), func(verb string) bool { return verb == "get" })
 }
 
 // once lets the next action of the verb meet something else, and then stands aside.
@@ -131,9 +127,7 @@ func (c *cluster) tamper(change func(*admissionregistrationv1.MutatingWebhookCon
 // replace changes the stored configuration, in a new version.
 func (c *cluster) replace(next *unstructured.Unstructured) {
 	GinkgoHelper()
-	version, err := strconv.Atoi(next.GetResourceVersion())
-	Expect(err).NotTo(HaveOccurred())
-	next.SetResourceVersion(strconv.Itoa(version + 1))
+	next.SetResourceVersion(after(next))
 	c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Update(mutatingResource, next, "") })
 }
 
@@ -155,9 +149,7 @@ func (c *cluster) stored() *admissionregistrationv1.MutatingWebhookConfiguration
 // tree returns a copy of the stored configuration with every field.
 func (c *cluster) tree() *unstructured.Unstructured {
 	GinkgoHelper()
-	found, err := c.Tracker().Get(mutatingResource, "", configurationName)
-	Expect(err).NotTo(HaveOccurred())
-	return found.(*unstructured.Unstructured).DeepCopy()
+	return Must(c.Tracker().Get(mutatingResource, "", configurationName)).(*unstructured.Unstructured).DeepCopy()
 }
 
 // untyped returns the object as it is stored.
@@ -181,18 +173,12 @@ func (c *cluster) holdsNothing() bool {
 	return apierrors.IsNotFound(err)
 }
 
-func (c *cluster) names() (all []string) {
-	for _, w := range c.stored().Webhooks {
-		all = append(all, w.Name)
-	}
-	return all
+func (c *cluster) names() []string {
+	return list.Of(c.stored().Webhooks, func(w admissionregistrationv1.MutatingWebhook) string { return w.Name })
 }
 
-func (c *cluster) bundles() (all []string) {
-	for _, w := range c.stored().Webhooks {
-		all = append(all, string(w.ClientConfig.CABundle))
-	}
-	return all
+func (c *cluster) bundles() []string {
+	return list.Of(c.stored().Webhooks, func(w admissionregistrationv1.MutatingWebhook) string { return string(w.ClientConfig.CABundle) })
 }
 
 // configuration is one of ours as it stands in a cluster after some use, without a version.
@@ -211,17 +197,95 @@ func configuration(webhooks []admissionregistrationv1.MutatingWebhook) *admissio
 	}
 }
 
-// foreign is one that belongs to another deployment.
-func foreign(webhooks []admissionregistrationv1.MutatingWebhook) *admissionregistrationv1.MutatingWebhookConfiguration {
-	c := configuration(webhooks)
-	c.Annotations[webhookconf.OwnerAnnotation] = otherOwner
-	return c
-}
-
 func conflict() error {
 	return apierrors.NewConflict(groupResource, configurationName, nil)
 }
 
 func forbidden() error {
 	return apierrors.NewForbidden(groupResource, configurationName, nil)
+}
+
+var noon = time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+// both returns the configurations of the options' fingerprint.
+func both(in dynamic.Interface, o webhookconf.Options) (mutating, validating webhookconf.Configuration) {
+	all := webhookconf.Configurations(in, o, owner)
+	return all[0], all[1]
+}
+
+// mutatingIn returns the mutating configuration of the fingerprint "eirini-x".
+func mutatingIn(in dynamic.Interface) webhookconf.Configuration {
+	mutating, _ := both(in, urlOptions())
+	return mutating
+}
+
+// register gets, decides and puts, again after each lost race. The decision is made anew each time.
+func register(ctx context.Context, c webhookconf.Configuration, decide func(webhookconf.Found) webhookconf.Change) (webhookconf.Found, webhookconf.Outcome, error) {
+	for {
+		found, err := c.Get(ctx)
+		if err != nil {
+			return found, "", err
+		}
+		after, outcome, err := c.Put(ctx, found, decide(found))
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		return after, outcome, err
+	}
+}
+
+// registers is a program that registers these entries and trusts this bundle.
+func registers(ctx context.Context, c webhookconf.Configuration, d *webhookconf.Desired, bundle string) webhookconf.Outcome {
+	GinkgoHelper()
+	_, outcome, err := register(ctx, c, func(webhookconf.Found) webhookconf.Change { return trusting(d, bundle) })
+	Expect(err).NotTo(HaveOccurred())
+	return outcome
+}
+
+func get(ctx context.Context, c webhookconf.Configuration) webhookconf.Found {
+	GinkgoHelper()
+	return Must(c.Get(ctx))
+}
+
+// put puts a change of the configuration as it is now.
+func put(ctx context.Context, c webhookconf.Configuration, change webhookconf.Change) (webhookconf.Found, webhookconf.Outcome) {
+	GinkgoHelper()
+	found, outcome, err := c.Put(ctx, get(ctx, c), change)
+	Expect(err).NotTo(HaveOccurred())
+	return found, outcome
+}
+
+func texts(all [][]byte) []string { return list.Of(all, func(b []byte) string { return string(b) }) }
+
+// authorities are the CAs of the specs, made once.
+var authorities = sync.OnceValue(func() (all []*x509.Certificate) {
+	for range 3 {
+		all = append(all, Must(ca.New("spec", time.Hour, time.Now())).Certificate)
+	}
+	return all
+})
+
+// pem returns the bundle of some of the authorities, by their index.
+func pem(indices ...int) (bundle string) {
+	for _, i := range indices {
+		bundle += string(ca.EncodeCertificate(authorities()[i]))
+	}
+	return bundle
+}
+
+func hash(i int) string { return webhookconf.HashOf(authorities()[i]) }
+
+func blank(m *admissionregistrationv1.MutatingWebhookConfiguration) {
+	for i := range m.Webhooks {
+		m.Webhooks[i].ClientConfig.CABundle = nil
+	}
+}
+
+func weaken(m *admissionregistrationv1.MutatingWebhookConfiguration) {
+	m.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+}
+
+func marshal(value any) []byte {
+	GinkgoHelper()
+	return Must(json.Marshal(value))
 }

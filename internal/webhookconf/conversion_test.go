@@ -1,8 +1,11 @@
 package webhookconf_test
 
+// The conversion webhook of a CustomResourceDefinition, which belongs to its user: only the webhook and our annotations
+// are written.
+
 import (
-	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,223 +13,175 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	clienttesting "k8s.io/client-go/testing"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-var _ = Describe("The conversion webhook of a CustomResourceDefinition", Label("api-server"), Ordered, func() {
+var definitions = schema.GroupVersionResource{Group: webhookconf.CRD.Group, Version: "v1", Resource: webhookconf.CRD.Resource}
+
+// converting is the registration of a Conversion, of a version.
+func converting(crd, version string) *webhookconf.Desired {
+	return &webhookconf.Desired{
+		Options: serviceOptions(), Version: version,
+		Entries: []webhookconf.Entry{{Name: crd, Path: "/convert/" + crd, Converts: crd}, webhookconf.Group([]webhookconf.Step{step("a")})[0]},
+	}
+}
+
+// registeredConversion is spec.conversion as it is registered, in JSON.
+func registeredConversion(crd, bundle string) string {
+	return `{"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1", "v1beta1"], "clientConfig": {
+		"caBundle": "` + base64.StdEncoding.EncodeToString([]byte(bundle)) + `", "service": {"namespace": "cf", "name": "logger", "path": "/convert/` + crd + `", "port": 443}}}}`
+}
+
+var _ = Describe("The conversion webhook of a CustomResourceDefinition", func() {
+	const name = "things.example.com"
 	var (
-		dynamics dynamic.Interface
-		cluster  client.Client
-		name     string // of the definition
-		conf     webhookconf.Configuration
+		c    *cluster
+		conf webhookconf.Configuration
 	)
-
-	BeforeAll(func() {
-		config := controlPlane().config
-		dynamics = Must(dynamic.NewForConfig(config))
-		cluster = Must(client.New(config, client.Options{}))
-	})
-
-	conversionOf := func(crd string) webhookconf.Configuration {
-		return webhookconf.Conversions(dynamics, []string{crd}, owner)[0]
-	}
-
-	// define creates a definition that serves these versions. The first one is stored.
-	define := func(ctx context.Context, versions ...string) *unstructured.Unstructured {
+	// define creates a definition with this spec.conversion and these versions, of which the first is stored.
+	define := func(conversion string, versions ...string) {
 		GinkgoHelper()
-		group := fmt.Sprintf("g%d.example.com", time.Now().UnixNano())
-		name = "things." + group
 		var all []any
-		for i, v := range versions {
-			all = append(all, map[string]any{
-				"name": v, "served": true, "storage": i == 0,
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-			})
+		for _, v := range versions {
+			all = append(all, map[string]any{"name": v, "served": true})
 		}
-		crd := &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": name, "labels": map[string]any{"of": "its-user"}},
-			"spec": map[string]any{
-				"group": group, "scope": "Namespaced", "versions": all,
-				"names": map[string]any{"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
-			},
-		}}
-		crd.SetAPIVersion("apiextensions.k8s.io/v1")
-		crd.SetKind(webhookconf.CRD.Name)
-		Expect(cluster.Create(ctx, crd)).To(Succeed())
-		DeferCleanup(cluster.Delete, crd)
-		conf = conversionOf(name)
-		Eventually(func(g Gomega) { // the API server writes the status
-			g.Expect(cluster.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
-			stored, _, _ := unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
-			g.Expect(stored).NotTo(BeEmpty())
-			conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-			g.Expect(conditions).To(HaveLen(2))
-		}).WithTimeout(30 * time.Second).Should(Succeed())
-		return crd
+		crd := &unstructured.Unstructured{}
+		Expect(json.Unmarshal([]byte(`{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "later": "of the definition",
+			"metadata": {"name": "`+name+`", "resourceVersion": "7", "uid": "u", "annotations": {"note": "do not touch"}},
+			"spec": {"group": "example.com", "later": "of the spec", "versions": `+string(marshal(all))+`, "conversion": `+conversion+`},
+			"status": {"storedVersions": ["v1"]}}`), crd)).To(Succeed())
+		c = newCluster(crd)
+		conf = webhookconf.Conversions(c, []string{name}, owner)[0]
 	}
-	version := func(digest string) webhookconf.Change {
-		return webhookconf.Change{
-			Bundle: []byte(pem(0)),
-			Entries: &webhookconf.Desired{
-				Options: serviceOptions(), Version: digest,
-				Entries: []webhookconf.Entry{{Name: name, Path: "/convert/" + name, Converts: name}},
-			},
-		}
-	}
-	read := func(ctx context.Context) *unstructured.Unstructured {
+	stored := func(ctx SpecContext) *unstructured.Unstructured {
 		GinkgoHelper()
-		crd := conf.Object().(*unstructured.Unstructured)
-		Expect(cluster.Get(ctx, client.ObjectKey{Name: name}, crd)).To(Succeed())
-		return crd
+		return Must(c.Resource(definitions).Get(ctx, name, metav1.GetOptions{}))
 	}
-
-	// update is a write of another client. The API server writes the status meanwhile.
-	update := func(ctx context.Context, change func(*unstructured.Unstructured)) {
+	conversion := func(ctx SpecContext) string {
 		GinkgoHelper()
-		Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			crd := read(ctx)
-			change(crd)
-			return cluster.Update(ctx, crd, client.FieldOwner("another"))
-		})).To(Succeed())
+		found, _, _ := unstructured.NestedFieldNoCopy(stored(ctx).Object, "spec", "conversion")
+		return string(marshal(found))
 	}
 
-	It("is written once, beside the fields of the user, and read back", func(ctx SpecContext) {
-		before := define(ctx, "v1", "v2")
-		found := Must(conf.Get(ctx))
-		change := version("one")
-		Expect(found.Intact(*change.Entries)).To(BeFalse())
-		Expect(found.Missing(*change.Entries)).To(ConsistOf(name))
-		Expect(found.Bundles).To(BeEmpty())
-
-		found, outcome, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return change })
-		Expect(err).NotTo(HaveOccurred())
-		Expect(outcome).To(Equal(webhookconf.Updated))
-		Expect(found.Bundles).To(Equal([][]byte{change.Bundle}))
-		Expect(found.Version).To(Equal("one"))
-		Expect(found.Intact(*change.Entries)).To(BeTrue())
-		Expect(found.Missing(*change.Entries)).To(BeEmpty())
-
-		after := read(ctx)
-		o := serviceOptions().Target
-		Expect(after.Object["spec"].(map[string]any)["conversion"]).To(Equal(map[string]any{
-			"strategy": "Webhook",
-			"webhook": map[string]any{
-				"conversionReviewVersions": []any{"v1", "v1beta1"},
-				"clientConfig": map[string]any{
-					"caBundle": base64.StdEncoding.EncodeToString(change.Bundle),
-					"service":  map[string]any{"namespace": o.Namespace, "name": o.Service, "path": "/convert/" + name, "port": int64(o.Port)},
-				},
-			},
-		}))
-		unstructured.RemoveNestedField(before.Object, "spec", "conversion")
-		unstructured.RemoveNestedField(after.Object, "spec", "conversion")
-		Expect(after.Object["spec"]).To(Equal(before.Object["spec"]))
-		Expect(after.GetLabels()).To(Equal(before.GetLabels()))
-
-		again, outcome, err := conf.Put(ctx, Must(conf.Get(ctx)), change)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(outcome).To(Equal(webhookconf.Unchanged))
-		Expect(again.ResourceVersion).To(Equal(found.ResourceVersion))
-	})
-
-	It("gets another caBundle and keeps everything else", func(ctx SpecContext) {
-		define(ctx, "v1", "v2")
-		change := version("one")
-		_, _, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return change })
-		Expect(err).NotTo(HaveOccurred())
-		since := map[string]time.Time{}
-		found, outcome, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change {
-			return webhookconf.Change{Bundle: []byte(pem(1)), Unneeded: since}
-		})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(outcome).To(Equal(webhookconf.Updated))
-		Expect(found.Bundles).To(Equal([][]byte{[]byte(pem(1))}))
-		Expect(found.Intact(*change.Entries)).To(BeTrue(), "the address and the version stay")
-	})
-
-	It("is taken over from another client, such as an injector", func(ctx SpecContext) {
-		define(ctx, "v1", "v2")
-		update(ctx, func(crd *unstructured.Unstructured) {
-			Expect(unstructured.SetNestedMap(crd.Object, map[string]any{
-				"strategy": "Webhook",
-				"webhook": map[string]any{
-					"conversionReviewVersions": []any{"v1"},
-					"clientConfig":             map[string]any{"url": "https://elsewhere.example.com/convert", "caBundle": base64.StdEncoding.EncodeToString([]byte(pem(2)))},
-				},
-			}, "spec", "conversion")).To(Succeed())
-		})
-		found := Must(conf.Get(ctx))
-		Expect(found.Bundles).To(BeEmpty(), "it is not ours yet")
-		_, outcome, err := conf.Put(ctx, found, webhookconf.Change{Bundle: []byte(pem(0))})
-		Expect(err).NotTo(HaveOccurred())
+	It("is registered, trusted and registered again beside the fields of the user and those that our Go types do not know", func(ctx SpecContext) {
+		define(`{"strategy": "Webhook", "later": "of the conversion", "webhook": {"later": "of the webhook", "conversionReviewVersions": ["v1"],
+			"clientConfig": {"later": "of the address", "url": "https://elsewhere.example.com", "caBundle": "`+base64.StdEncoding.EncodeToString([]byte(pem(2)))+`"}}}`, "v1", "v2")
+		d, before := converting(name, "one"), stored(ctx)
+		found := get(ctx, conf)
+		Expect(found).To(And(HaveField("Exists", true), HaveField("Bundles", BeEmpty()), HaveField("Version", "")), "it is not ours yet")
+		Expect(found.Intact(*d)).To(BeFalse())
+		Expect(found.Missing(*d)).To(ConsistOf(name))
+		_, outcome := put(ctx, conf, webhookconf.Change{Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{}})
 		Expect(outcome).To(Equal(webhookconf.Unchanged), "a rotation alone does not take it over")
 
-		change := version("one")
-		found, outcome, err = register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return change })
-		Expect(err).NotTo(HaveOccurred())
-		Expect(outcome).To(Equal(webhookconf.Updated))
-		Expect(found.Intact(*change.Entries)).To(BeTrue())
-		_, url, _ := unstructured.NestedString(read(ctx).Object, "spec", "conversion", "webhook", "clientConfig", "url")
-		Expect(url).To(BeFalse())
-	})
+		for _, change := range []webhookconf.Change{trusting(d, pem(0)), {Bundle: []byte(pem(1))}} {
+			found, outcome = put(ctx, conf, change)
+			Expect(outcome).To(Equal(webhookconf.Updated))
+			Expect(found).To(And(HaveField("Bundles", Equal([][]byte{change.Bundle})), HaveField("Version", "one")))
+			Expect(found.Intact(*d)).To(BeTrue())
+			Expect(found.Missing(*d)).To(BeEmpty())
+			_, outcome = put(ctx, conf, change)
+			Expect(outcome).To(Equal(webhookconf.Unchanged))
+			expected := members(registeredConversion(name, string(change.Bundle)))
+			expected["later"], expected["webhook"].(map[string]any)["later"] = "of the conversion", "of the webhook"
+			expected["webhook"].(map[string]any)["clientConfig"].(map[string]any)["later"] = "of the address"
+			Expect(conversion(ctx)).To(MatchJSON(marshal(expected)))
+		}
+		after := stored(ctx)
+		Expect(after.GetAnnotations()).To(And(HaveKeyWithValue("note", "do not touch"), HaveKeyWithValue(webhookconf.OwnerAnnotation, owner)))
+		for _, crd := range []*unstructured.Unstructured{before, after} {
+			unstructured.RemoveNestedField(crd.Object, "spec", "conversion")
+			unstructured.RemoveNestedField(crd.Object, "metadata")
+		}
+		Expect(after).To(Equal(before))
 
-	It("loses a race instead of reverting the write of a faster client", func(ctx SpecContext) {
-		define(ctx, "v1", "v2")
-		found := Must(conf.Get(ctx))
-		update(ctx, func(crd *unstructured.Unstructured) { crd.SetLabels(map[string]string{"of": "another-write"}) })
-		_, _, err := conf.Put(ctx, found, version("one"))
-		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		_, outcome = put(ctx, conf, webhookconf.Change{Entries: converting(name, "two")})
+		Expect(outcome).To(Equal(webhookconf.Updated))
+		found, outcome = put(ctx, conf, webhookconf.Change{Entries: converting("others.example.com", "three")})
+		Expect(outcome).To(Equal(webhookconf.Unchanged), "a program without this Conversion leaves it")
+		Expect(found.Version).To(Equal("two"))
 	})
 
 	It("belongs to one deployment", func(ctx SpecContext) {
-		define(ctx, "v1", "v2")
-		_, _, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return version("one") })
-		Expect(err).NotTo(HaveOccurred())
-		other := webhookconf.Conversions(dynamics, []string{name}, "other/secret")[0]
-		_, err = other.Get(ctx)
+		define(`{"strategy": "None"}`, "v1")
+		put(ctx, conf, trusting(converting(name, "one"), pem(0)))
+		other := webhookconf.Conversions(c, []string{name}, otherOwner)[0]
+		_, err := other.Get(ctx)
 		Expect(err).To(MatchError(ContainSubstring("belongs to the deployment whose certificate Secret is " + owner)))
 		_, err = other.Delete(ctx)
 		elsewhere, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 		Expect(ok).To(BeTrue(), "%v", err)
 		Expect(elsewhere.Owner).To(Equal(owner))
+		c.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden() })
+		_, _, err = conf.Put(ctx, get(ctx, conf), trusting(converting(name, "two"), pem(0)))
+		Expect(err).To(MatchError(ContainSubstring("(needs get and patch on customresourcedefinitions.apiextensions.k8s.io in a ClusterRole)")))
 	})
 
 	It("waits for a definition that does not exist", func(ctx SpecContext) {
-		name = "absent.example.com"
-		conf = conversionOf(name)
-		found := Must(conf.Get(ctx))
-		change := version("one")
+		define(`{}`)
+		conf, d := webhookconf.Conversions(c, []string{"absent.example.com"}, owner)[0], converting("absent.example.com", "one")
+		found := get(ctx, conf)
 		Expect(found.Exists).To(BeFalse())
-		Expect(found.Intact(*change.Entries)).To(BeTrue(), "there is nothing to write yet")
-		_, outcome, err := conf.Put(ctx, found, change)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(found.Intact(*d)).To(BeTrue(), "there is nothing to write yet")
+		Expect(found.Missing(*d)).To(BeEmpty())
+		_, outcome := put(ctx, conf, trusting(d, pem(0)))
 		Expect(outcome).To(Equal(webhookconf.Absent))
-		Expect(Must(conf.Delete(ctx))).To(Equal(webhookconf.Absent))
+		Expect(conf.Delete(ctx)).To(Equal(webhookconf.Absent))
 		Expect(conf.Creates()).To(BeFalse())
+		Expect(c.writes()).To(BeEmpty())
 	})
 
 	It("goes where one version is left, and stays where two need it", func(ctx SpecContext) {
-		define(ctx, "v1", "v2")
-		_, _, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return version("one") })
-		Expect(err).NotTo(HaveOccurred())
-		_, err = conf.Delete(ctx)
+		define(`{"strategy": "None"}`, "v1", "v2")
+		Expect(conf.Delete(ctx)).To(Equal(webhookconf.Absent), "it is not ours")
+		put(ctx, conf, trusting(converting(name, "one"), pem(0)))
+		_, err := conf.Delete(ctx)
 		Expect(err).To(MatchError(And(ContainSubstring("serves or stores v1, v2"), ContainSubstring("first serve one version alone"))))
 
-		update(ctx, func(crd *unstructured.Unstructured) {
-			versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-			versions[1].(map[string]any)["served"] = false
-			Expect(unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")).To(Succeed())
-		})
-		Expect(Must(conf.Delete(ctx))).To(Equal(webhookconf.Deleted))
-		after := read(ctx)
-		Expect(after.Object["spec"].(map[string]any)["conversion"]).To(Equal(map[string]any{"strategy": "None"}))
-		Expect(after.GetAnnotations()).To(BeEmpty())
-		Expect(Must(conf.Delete(ctx))).To(Equal(webhookconf.Absent))
+		crd := stored(ctx)
+		Expect(unstructured.SetNestedSlice(crd.Object, []any{map[string]any{"name": "v1", "served": true}, map[string]any{"name": "v2", "served": false}}, "spec", "versions")).To(Succeed())
+		Must(c.Resource(definitions).Update(ctx, crd, metav1.UpdateOptions{}))
+		Expect(conf.Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(conversion(ctx)).To(MatchJSON(`{"strategy": "None"}`))
+		Expect(stored(ctx).GetAnnotations()).To(Equal(map[string]string{"note": "do not touch"}))
+		Expect(conf.Delete(ctx)).To(Equal(webhookconf.Absent))
+	})
+
+	It("is stored by an API server as it is built, without the url of another client, and not by a writer that was too slow", Label("api-server"), func(ctx SpecContext) {
+		api := Must(dynamic.NewForConfig(eirinixtest.StartControlPlane(GinkgoT()).Config()))
+		crd := &unstructured.Unstructured{}
+		Expect(json.Unmarshal(fmt.Appendf(nil, `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": %q}, "spec": {
+			"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+			"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+			"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://elsewhere.example.com/convert"}}}}}`, name), crd)).To(Succeed())
+		Must(api.Resource(definitions).Create(ctx, crd, metav1.CreateOptions{}))
+		conf, change := webhookconf.Conversions(api, []string{name}, owner)[0], trusting(converting(name, "one"), pem(0))
+		slow := get(ctx, conf)
+		_, outcome, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return change })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome).To(Equal(webhookconf.Updated))
+		written := Must(api.Resource(definitions).Get(ctx, name, metav1.GetOptions{}))
+		Expect(marshal(written.Object["spec"].(map[string]any)["conversion"])).To(MatchJSON(registeredConversion(name, pem(0))))
+		_, outcome, err = register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return change })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome).To(Equal(webhookconf.Unchanged))
+		_, _, err = conf.Put(ctx, slow, trusting(converting(name, "two"), pem(0)))
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
 	})
 })
+
+func members(text string) (all map[string]any) {
+	GinkgoHelper()
+	Expect(json.Unmarshal([]byte(text), &all)).To(Succeed())
+	return all
+}

@@ -1,8 +1,9 @@
 package webhookconf_test
 
+// Which steps share a webhook, and so a call of the API server, and what it is called then.
+
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -36,18 +38,11 @@ var _ = Describe("Group", func() {
 			Expect(shared(step("b", second), step("a", first))).To(Equal("b,a"))
 		},
 		Entry("of the same", none, none),
-		Entry("that validate", validating, validating),
 		Entry("of which one has no reinvocationPolicy, validating", validating, func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" }),
 		Entry("whose operations differ", none, updates),
-		Entry("of all operations", none, rules(rule("", "v1", "pods", "*"))),
 		Entry("whose scopes differ", none, func(s *webhookconf.Step) { s.Rules[0].Scope = new(admissionregistrationv1.NamespacedScope) }),
 		Entry("with nil and empty objectSelectors", none, objects(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
-		Entry("with the same objectSelector in other words", objects(labels1("a", "1")),
-			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a}})),
-		Entry("with the same objectSelector in another order", objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}}),
-			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{b32, a}})),
 		Entry("whose timeouts differ", none, func(s *webhookconf.Step) { s.Timeout = time.Second }),
-		Entry("with nil and empty namespaceSelectors", none, namespaces(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
 		Entry("with the same namespaceSelector in other words", namespaces(labels1("a", "1")),
 			namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a}})),
 		Entry("with the same namespaceSelector in another order", namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}}),
@@ -72,33 +67,18 @@ var _ = Describe("Group", func() {
 			Expect(shared(step("b", second), step("a", first))).To(Equal("b a"))
 		},
 		Entry("of which one validates", none, validating),
-		Entry("of which one is isolated", none, isolated),
 		Entry("that both are isolated", isolated, isolated),
 		Entry("of different kinds", none, kind("", "v1", "ConfigMap")),
-		Entry("of different versions", none, kind("", "v2", "Pod")),
-		Entry("of different groups", none, kind("apps", "v1", "Pod")),
 		Entry("of a resource and its subresource, which are one kind", none, rules(rule("", "v1", "pods/ephemeralcontainers", "UPDATE"))),
 		Entry("of which one takes in a subresource too", none, rules(rule("", "v1", "pods,pods/ephemeralcontainers", "CREATE"))),
 		Entry("without a kind", kind("", "", ""), kind("", "", "")),
 		Entry("with the same wildcard resource", rules(rule("", "v1", "*", "CREATE")), rules(rule("", "v1", "*", "CREATE"))),
-		Entry("with the same wildcard subresource", rules(rule("", "v1", "pods/*", "CREATE")), rules(rule("", "v1", "pods/*", "CREATE"))),
 		Entry("with the same wildcard version", rules(rule("", "*", "pods", "CREATE")), rules(rule("", "*", "pods", "CREATE"))),
 		Entry("with the same wildcard group", rules(rule("*", "v1", "pods", "CREATE")), rules(rule("*", "v1", "pods", "CREATE"))),
 		Entry("without rules", rules(), rules()),
-		Entry("of different namespaces", none, namespaces(labels1("a", "1"))),
-		Entry("whose namespaceSelectors differ in the operator", namespaces(labels1("a", "1")), namespaces(&metav1.LabelSelector{
-			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1"}}},
-		})),
-		Entry("of which one is for some objects only", none, objects(labels1("a", "1"))),
-		Entry("of different objects", objects(labels1("a", "1")), objects(labels1("a", "2"))),
 		Entry("of which one is for part of the other's objects", objects(labels1("a", "1")),
 			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}})),
-		Entry("of which one is clusterCritical", none, critical),
-		Entry("with different matchConditions", none, conditions(yes)),
 		Entry("with different expressions", conditions(yes), conditions(admissionregistrationv1.MatchCondition{Name: "yes", Expression: "1 == 1"})),
-		Entry("with different matchPolicies", none, exact),
-		Entry("with different sideEffects", none, dry),
-		Entry("with different reinvocationPolicies", none, ifNeeded),
 	)
 
 	DescribeTable("never lets a step that ignores failures widen an entry that fails",
@@ -242,14 +222,77 @@ var _ = Describe("Sharing", func() {
 	})
 })
 
-var _ = Describe("Options.Describe", func() {
-	DescribeTable("names the objects that an entry is called for", func(words string, changes ...change) {
-		entry := webhookconf.Group([]webhookconf.Step{step("a", changes...)})[0]
-		said := urlOptions().Describe(entry)
-		Expect(said[slices.Index(said, any("objects"))+1]).To(Equal(words))
-	},
-		Entry("without a selector", "all"),
-		Entry("with an empty one, which means the same", "all", objects(&metav1.LabelSelector{})),
-		Entry("with one", "a=b", objects(labels1("a", "b"))),
+var _ = Describe("Names and paths", func() {
+	name := func(s webhookconf.Step) string { return webhookconf.Group([]webhookconf.Step{s})[0].Name }
+
+	DescribeTable("are the same in each version of this library: replicas of two versions serve one configuration",
+		func(expectedName, expectedPath string, changes ...change) {
+			e := webhookconf.Group([]webhookconf.Step{step("volumes", changes...)})[0]
+			Expect(e.Name).To(Equal(expectedName))
+			Expect(e.Path).To(Equal(expectedPath))
+		},
+		Entry("for pods", "pods-06856a3d", "/mutate/pods-06856a3d"),
+		Entry("for pods, validating", "pods-41eba629", "/validate/pods-41eba629", validating),
+		Entry("for a subresource", "pods-exec-93fc41a1", "/validate/pods-exec-93fc41a1", validating, rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")),
+		Entry("for a step alone", "volumes", "/mutate/volumes", isolated),
+		Entry("for a wildcard", "volumes", "/validate/volumes", validating, rules(rule("*", "*", "*/*", "*")), ignore),
+	)
+
+	It("do not change when other steps come and go", func() {
+		exec := []change{rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")}
+		steps := []webhookconf.Step{
+			step("a"), step("b", ignore), step("c", validating), step("d", isolated), step("e", exec...),
+			step("f", ifNeeded, ignore), step("g", ifNeeded, ignore, updates), step("h", namespaces(labels1("a", "1"))), step("i", updates, critical),
+		}
+		for subset := 1; subset < 1<<len(steps); subset++ {
+			var some []webhookconf.Step
+			for i, s := range steps {
+				if subset&(1<<i) != 0 {
+					some = append(some, s)
+				}
+			}
+			for _, e := range webhookconf.Group(some) {
+				for _, s := range e.Steps {
+					Expect(e.Name).To(Equal(name(s)), "%s among %d steps", s.Name, len(some))
+				}
+			}
+		}
+	})
+
+	It("differ for steps that are kept apart because they ignore failures; those that fail keep their names", func() {
+		entries := webhookconf.Group([]webhookconf.Step{step("f"), step("i", ignore, updates)})
+		Expect(entries).To(HaveLen(2))
+		Expect(entries[0].Name).To(Equal(name(step("f"))))
+		Expect(entries[1].Name).NotTo(Equal(entries[0].Name))
+		Expect(entries[1].FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
+		more := webhookconf.Group([]webhookconf.Step{step("j", ignore, rules(rule("", "v1", "pods", "DELETE"))), step("g"), step("f"), step("i", ignore, updates)})
+		Expect(more).To(HaveExactElements(HaveField("Name", entries[1].Name), HaveField("Name", entries[0].Name)))
+	})
+
+	It("differ between groups, of one configuration and of both", func() {
+		steps := []webhookconf.Step{step("plain"), step("validating", validating)}
+		for name, c := range settingChanges {
+			if name != "Rules" && name != "Isolated" && name != "FailurePolicy" && name != "Timeout" {
+				steps = append(steps, step(name, c))
+			}
+		}
+		names := map[string]bool{}
+		for _, e := range webhookconf.Group(steps) {
+			names[e.Name] = true
+			Expect(e.Path).To(MatchRegexp("^/(mutate|validate)/" + e.Name + "$"))
+		}
+		Expect(names).To(HaveLen(len(steps)))
+	})
+
+	DescribeTable("are labels, for a resource",
+		func(resource string) {
+			label := name(step("a", rules(rule("example.org", "v1", resource, "CREATE"))))
+			Expect(validation.IsDNS1123Label(label)).To(BeEmpty())
+			Expect(label).To(MatchRegexp("[0-9a-f]{8}$"))
+		},
+		Entry("as usual", "widgets"),
+		Entry("of the greatest length", strings.Repeat("w", 63)+"/"+strings.Repeat("s", 63)),
+		Entry("cut at a dash", strings.Repeat("w", 53)+"-x"),
+		Entry("that is none", "Ä/_"),
 	)
 })

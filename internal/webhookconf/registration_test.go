@@ -1,11 +1,17 @@
 package webhookconf_test
 
+// What one version of a program registers beside what is registered already, and the digest by which versions differ.
+
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -74,56 +80,33 @@ var _ = Describe("A registration", func() {
 	}
 	path := func(s webhookconf.Step) string { return webhookconf.Group(steps(s))[0].Path }
 
+	const intact = "intact"
+	b := step("b", isolated)
+	configMaps := []change{rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap")}
 	DescribeTable("registers a step that waits",
-		func(ctx SpecContext, expected []string, r webhookconf.Registration, standing func(SpecContext) *cluster) {
-			all := found(ctx, standing(ctx))
-			Expect(names(r.Desired(all, nil))).To(Equal(expected))
-			Expect(names(r.Seen(all).Desired(nil, nil))).To(Equal(expected), "what was in force comes back after it was deleted")
+		func(ctx SpecContext, expected string, declared, standing []webhookconf.Step, annotation string) {
+			c, r := holding(ctx, "other", standing...), register(declared)
+			if annotation != intact {
+				annotated(c, annotation)
+			}
+			all := found(ctx, c)
+			Expect(names(r.Desired(all, nil))).To(Equal(strings.Fields(expected)))
+			Expect(names(r.Seen(all).Desired(nil, nil))).To(Equal(strings.Fields(expected)), "what was in force comes back after it was deleted")
 			Expect(names(r.Desired(nil, nil))).To(Equal([]string{"b"}), "the registration itself is not changed")
 		},
-		Entry("not where nothing stands", []string{"b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(SpecContext) *cluster { return newCluster() }),
-		Entry("not where others stand", []string{"b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("b", isolated)) }),
-		Entry("where it is in force", []string{"a", "b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("a"), step("b", isolated)) }),
-		Entry("where it is in force with other settings, at another path", []string{"a", "b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("a", isolated)) }),
-		Entry("where it is in force beside one that waits and is not", []string{"a", "b"}, register(steps(step("a", waits), step("c", waits), step("b"))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("a")) }),
-		Entry("not where its path is that of another step alone", []string{"b"}, register(steps(step("a", waits), step("b"))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("b")) }),
-		Entry("not where a step of its name is for another kind", []string{"b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster {
-				return holding(ctx, "other", step("a", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap")))
-			}),
-		Entry("not where a validating step of its name is in force", []string{"b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("a", validating)) }),
-		Entry("where it validates and is in force", []string{"a", "b"}, register(steps(step("a", validating, waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster { return holding(ctx, "other", step("a", validating)) }),
-		Entry("where a build without our annotation has registered its path", []string{"a", "b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster {
-				c := holding(ctx, "other", step("x"))
-				annotated(c, "")
-				return c
-			}),
-		Entry("where such a build has written another version since, beside the annotation", []string{"a", "b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster {
-				c := holding(ctx, "other", step("x"))
-				annotated(c, `{"version":"earlier","steps":{}}`)
-				return c
-			}),
-		Entry("not where such a build has registered other paths", []string{"b"}, register(steps(step("a", waits), step("b", isolated))),
-			func(ctx SpecContext) *cluster {
-				c := holding(ctx, "other", step("b", isolated))
-				annotated(c, "garbage")
-				return c
-			}),
+		Entry("not where nothing stands", "b", steps(step("a", waits), b), nil, intact),
+		Entry("not where others stand", "b", steps(step("a", waits), b), steps(b), intact),
+		Entry("where it is in force", "a b", steps(step("a", waits), b), steps(step("a"), b), intact),
+		Entry("where it is in force with other settings, at another path", "a b", steps(step("a", waits), b), steps(step("a", isolated)), intact),
+		Entry("where it is in force beside one that waits and is not", "a b", steps(step("a", waits), step("c", waits), step("b")), steps(step("a")), intact),
+		Entry("not where its path is that of another step alone", "b", steps(step("a", waits), step("b")), steps(step("b")), intact),
+		Entry("not where a step of its name is for another kind", "b", steps(step("a", waits), b), steps(step("a", configMaps...)), intact),
+		Entry("not where a validating step of its name is in force", "b", steps(step("a", waits), b), steps(step("a", validating)), intact),
+		Entry("where it validates and is in force", "a b", steps(step("a", validating, waits), b), steps(step("a", validating)), intact),
+		Entry("where a build without our annotation has registered its path", "a b", steps(step("a", waits), b), steps(step("x")), ""),
+		Entry("where such a build has written another version since, beside the annotation", "a b", steps(step("a", waits), b), steps(step("x")), `{"version":"earlier","steps":{}}`),
+		Entry("not where such a build has registered other paths", "b", steps(step("a", waits), b), steps(b), "garbage"),
 	)
-
-	It("passes nothing for an order, which knows no configuration", func() {
-		Expect(names(register(steps(step("a", waits), step("b"))).Desired(nil, nil))).To(Equal([]string{"b"}))
-	})
 
 	Describe("of a step whose kind the cluster does not serve", func() {
 		shop := func(changes ...change) webhookconf.Step {
@@ -138,69 +121,56 @@ var _ = Describe("A registration", func() {
 			}
 			return nil
 		}
-		// kept registers r on what stands, twice, and expects the webhook of the step to stay as it is.
-		kept := func(ctx SpecContext, c *cluster, r webhookconf.Registration, s webhookconf.Step) {
-			GinkgoHelper()
+		DescribeTable("keeps its webhook as it is", func(ctx SpecContext, annotation string) {
+			c, r := holding(ctx, "other", shop(), b), register(steps(b), shop())
+			if annotation != intact {
+				annotated(c, annotation)
+			}
 			tree := c.tree() // an edit, and a field of a later API
 			for _, w := range tree.Object["webhooks"].([]any) {
 				w.(map[string]any)["timeoutSeconds"], w.(map[string]any)["later"] = int64(3), "x"
 			}
 			c.replace(tree)
-			before := webhookOf(c, s)
-			Expect(before).NotTo(BeNil())
+			before := webhookOf(c, shop())
 			for _, bundle := range []string{pem(0, 1), pem(1)} {
 				d := r.Desired(found(ctx, c), nil)
 				after, _ := put(ctx, mutatingIn(c), trusting(&d, bundle))
 				Expect(after.Version).To(Equal(r.Version))
-				d = r.Desired(found(ctx, c), nil)
-				Expect(after.Intact(d)).To(BeTrue())
-				now := webhookOf(c, s)
-				Expect(now).NotTo(BeNil())
+				Expect(after.Intact(r.Desired(found(ctx, c), nil))).To(BeTrue())
+				now := webhookOf(c, shop())
 				for _, w := range []map[string]any{before, now} {
 					unstructured.RemoveNestedField(w, "clientConfig", "caBundle")
 				}
 				Expect(json.Marshal(now)).To(MatchJSON(marshal(before)))
 			}
 			Expect(c.bundles()).To(HaveEach(pem(1)))
-		}
+		},
+			Entry("where this library has registered it", intact),
+			Entry("where a build without our annotation has registered it", ""),
+		)
 
-		It("keeps its webhook as it is", func(ctx SpecContext) {
-			kept(ctx, holding(ctx, "other", shop(), step("b", isolated)), register(steps(step("b", isolated)), shop()), shop())
-		})
-
-		It("keeps its webhook where a build without our annotation has registered it", func(ctx SpecContext) {
-			c := holding(ctx, "other", shop(), step("b", isolated))
-			annotated(c, "")
-			kept(ctx, c, register(steps(step("b", isolated)), shop()), shop())
-		})
-
-		It("adds no webhook for it", func(ctx SpecContext) {
-			r := register(steps(step("b", isolated)), shop())
-			d := r.Desired(found(ctx, holding(ctx, "other", step("b", isolated))), nil)
-			Expect(names(d)).To(Equal([]string{"b"}))
-			Expect(d.Kept).To(BeEmpty())
-		})
-
-		It("keeps no webhook of the other configuration, and none of another name", func(ctx SpecContext) {
-			r := register(steps(step("b", isolated)), shop())
-			Expect(r.Desired(found(ctx, holding(ctx, "other", shop(validating))), nil).Kept).To(BeEmpty())
-			shops := shop()
-			shops.Name = "shop-2"
-			Expect(r.Desired(found(ctx, holding(ctx, "other", shops)), nil).Kept).To(BeEmpty())
+		It("adds no webhook for it, and keeps none of the other configuration or of another name", func(ctx SpecContext) {
+			r, other := register(steps(b), shop()), shop()
+			other.Name = "shop-2"
+			for _, standing := range []webhookconf.Step{b, shop(validating), other} {
+				d := r.Desired(found(ctx, holding(ctx, "other", standing)), nil)
+				Expect(names(d)).To(Equal([]string{"b"}))
+				Expect(d.Kept).To(BeEmpty())
+			}
 		})
 
 		It("lets its webhook go once it is declared no more", func(ctx SpecContext) {
-			c := holding(ctx, "other", shop(), step("b", isolated))
-			d := register(steps(step("b", isolated))).Desired(found(ctx, c), nil)
+			c := holding(ctx, "other", shop(), b)
+			d := register(steps(b)).Desired(found(ctx, c), nil)
 			put(ctx, mutatingIn(c), webhookconf.Change{Entries: &d})
 			Expect(c.names()).To(Equal([]string{urlOptions().WebhookName("b")}))
 		})
 	})
 
 	It("keeps a webhook while another live version declares one of its steps", func(ctx SpecContext) {
-		c := holding(ctx, "other", step("gone"), step("b", isolated))
+		c := holding(ctx, "other", step("gone"), b)
 		key := step("gone").Key()
-		r := register(steps(step("b", isolated)))
+		r := register(steps(b))
 		d := r.Desired(found(ctx, c), func(k string) bool { return k == key })
 		Expect(d.Kept).To(Equal(map[string][]string{path(step("gone")): {key}}))
 		put(ctx, mutatingIn(c), webhookconf.Change{Entries: &d})
@@ -228,7 +198,7 @@ var _ = Describe("A registration", func() {
 		}
 
 		It("registers it beside steps, with the prefix before all paths but the canary's, which has it", func() {
-			Expect(entries(with(register(steps(step("b", isolated)))))).To(Equal([]string{"b /prefix/mutate/b", "canary /canary", "c /prefix/convert/c"}))
+			Expect(entries(with(register(steps(b))))).To(Equal([]string{"b /prefix/mutate/b", "canary /canary", "c /prefix/convert/c"}))
 		})
 
 		It("does not register it alone, nor beside conversions", func() {
@@ -264,28 +234,16 @@ var _ = Describe("A registration", func() {
 		Expect(waiting.Desired(found(ctx, holding(ctx, all.Version, step("a"), shop)), nil)).To(Equal(all.Desired(nil, nil)), "what is in force is registered as if it did not wait")
 	})
 
-	DescribeTable("says which version stands",
-		func(ctx SpecContext, expected string, standing ...func(SpecContext) *cluster) {
-			var all []webhookconf.Found
-			for _, s := range standing {
-				all = append(all, found(ctx, s(ctx))...)
-			}
-			Expect(webhookconf.Standing(all)).To(Equal(expected))
-		},
-		Entry("none, of no configuration", ""),
-		Entry("none, where nothing stands", "", func(SpecContext) *cluster { return newCluster() }),
-		Entry("none, of an empty one", "", func(ctx SpecContext) *cluster {
-			c := holding(ctx, "one", step("a"))
-			c.tamper(blankAll)
-			return c
-		}),
-		Entry("that of the mutating one", "one", func(ctx SpecContext) *cluster { return holding(ctx, "one", step("a")) },
-			func(ctx SpecContext) *cluster { return holding(ctx, "two", step("v", validating)) }),
-		Entry("that of the validating one, beside a mutating one without entries", "two", func(ctx SpecContext) *cluster {
-			c := holding(ctx, "one", step("a"))
-			c.tamper(blankAll)
-			return c
-		}, func(ctx SpecContext) *cluster { return holding(ctx, "two", step("v", validating)) }),
+	DescribeTable("says which version stands", func(ctx SpecContext, expected string, mutating, validatingStep []webhookconf.Step, emptied bool) {
+		first := holding(ctx, "one", mutating...)
+		if emptied {
+			first.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) { m.Webhooks = nil })
+		}
+		Expect(webhookconf.Standing(append(found(ctx, first), found(ctx, holding(ctx, "two", validatingStep...))...))).To(Equal(expected))
+	},
+		Entry("none, where nothing stands", "", nil, nil, false),
+		Entry("that of the mutating one", "one", steps(step("a")), steps(step("v", validating)), false),
+		Entry("that of the validating one, beside a mutating one without entries", "two", steps(step("a")), steps(step("v", validating)), true),
 	)
 
 	DescribeTable("identifies a step", func(expected bool, key string, s webhookconf.Step) {
@@ -298,4 +256,63 @@ var _ = Describe("A registration", func() {
 		Entry("by its name where it is for any kind", true, "a", step("a", unserved)),
 		Entry("not by the beginning of a name", false, "ab@v1/Pod", step("a", unserved)),
 	)
+})
+
+var _ = Describe("The digest of a version", func() {
+	digest := func(o webhookconf.Options, steps ...webhookconf.Step) string {
+		return webhookconf.Digest(webhookconf.Desired{Options: o, Entries: webhookconf.Group(steps)})
+	}
+	many := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}}
+	shadow := func(s *webhookconf.Step) { s.Shadow = true }
+
+	It("is the same in each version of this library, and at each run: an upgrade of it alone is no rollout", func() {
+		for range 20 {
+			Expect(digest(serviceOptions(), step("a"), step("b", isolated, objects(many.DeepCopy()), conditions(condition("yes", "true"))), step("v", validating))).
+				To(Equal("5fa5b2de89e462a0fe873900aabcbd99"))
+		}
+		Expect(digest(serviceOptions())).To(Equal("8035265d15b5d31a15786ffabb62f60a"))
+	})
+
+	It("depends neither on the caBundle, nor on the owner, nor on the version, and leaves them alone", func() {
+		o := serviceOptions()
+		o.CABundle, o.OwnedBy = []byte("another"), webhookconf.OwnedByNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cf", UID: "ns"}})
+		d := webhookconf.Desired{Options: o, Entries: webhookconf.Group([]webhookconf.Step{step("a")}), Version: "x"}
+		Expect(webhookconf.Digest(d)).To(Equal(digest(serviceOptions(), step("a"))))
+		Expect(d.Options).To(Equal(o))
+	})
+
+	It("distinguishes the options, the steps and their order, each setting, and the paths", func() {
+		a, b := step("a"), step("b")
+		all := map[string]string{"": digest(serviceOptions(), a, b), "one step less": digest(serviceOptions(), a), "another order": digest(serviceOptions(), b, a), "another name": digest(serviceOptions(), a, step("c"))}
+		for name, change := range map[string]func(*webhookconf.Options){
+			"another port":        func(o *webhookconf.Options) { o.Target.Port++ },
+			"another Service":     func(o *webhookconf.Options) { o.Target.Service = "x" },
+			"a URL":               func(o *webhookconf.Options) { *o = urlOptions() },
+			"another namespace":   func(o *webhookconf.Options) { o.Namespace = "x" },
+			"another fingerprint": func(o *webhookconf.Options) { o.Fingerprint = "x" },
+		} {
+			o := serviceOptions()
+			change(&o)
+			all[name] = digest(o, a, b)
+		}
+		for name, c := range settingChanges {
+			all[name] = digest(serviceOptions(), a, step("b", c))
+		}
+		all["a shadow"] = digest(serviceOptions(), a, step("b", ignore, shadow))
+		all["validating"] = digest(serviceOptions(), a, step("b", validating))
+		all["another kind"] = digest(serviceOptions(), a, step("b", kind("", "v1", "Other")))
+		d := *desired(serviceOptions(), a, b)
+		d.Entries[0].Path = "/prefix" + d.Entries[0].Path
+		all["another path"] = webhookconf.Digest(d)
+		canary := d.Entries[0]
+		canary.Name, canary.Path, canary.Steps = "canary", "/canary", nil
+		d.Entries = append(d.Entries, canary)
+		all["a canary, which has no steps"] = webhookconf.Digest(d)
+
+		by := map[string]string{}
+		for name, digest := range all {
+			Expect(by).NotTo(HaveKey(digest), name)
+			by[digest] = name
+		}
+	})
 })

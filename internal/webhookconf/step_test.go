@@ -1,15 +1,26 @@
 package webhookconf_test
 
+// Steps, the registration of a program with them, and the options of its Manager.
+
 import (
 	"strings"
+	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
+
+func TestWebhookconf(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(60 * time.Second) // of a busy machine
+	RunSpecs(t, "webhookconf")
+}
 
 // change is one way in which a step differs from the ordinary.
 type change = func(*webhookconf.Step)
@@ -84,4 +95,49 @@ var (
 func scoped(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
 	r.Scope = new(admissionregistrationv1.NamespacedScope)
 	return r
+}
+
+func clusterScoped(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
+	r.Scope = new(admissionregistrationv1.ClusterScope)
+	return r
+}
+
+// urlOptions are the options of a Manager in URL mode, for all namespaces.
+func urlOptions() webhookconf.Options {
+	return webhookconf.Options{
+		Fingerprint: "eirini-x",
+		Target:      webhookconf.Target{Host: "webhook.example.org", Port: 8443},
+		CABundle:    []byte("bundle"),
+	}
+}
+
+// serviceOptions are those of one behind the Service cf/logger, for all namespaces.
+func serviceOptions() webhookconf.Options {
+	o := urlOptions()
+	o.Target = webhookconf.Target{Service: "logger", Namespace: "cf", Port: 443}
+	return o
+}
+
+// in are the options for one namespace.
+func in(o webhookconf.Options, namespace string) webhookconf.Options {
+	o.Namespace = namespace
+	return o
+}
+
+// desired is the registration of a program with these steps.
+func desired(o webhookconf.Options, steps ...webhookconf.Step) *webhookconf.Desired {
+	o.CABundle = nil
+	d := &webhookconf.Desired{Options: o, Entries: webhookconf.Group(steps)}
+	d.Version = webhookconf.Digest(*d)
+	return d
+}
+
+// volumes is the registration of one step, with an entry of its own.
+func volumes(changes ...change) *webhookconf.Desired {
+	return desired(urlOptions(), step("volumes", append(changes, isolated)...))
+}
+
+// trusting is a change of the entries and of the caBundle.
+func trusting(d *webhookconf.Desired, bundle string) webhookconf.Change {
+	return webhookconf.Change{Entries: d, Bundle: []byte(bundle)}
 }
