@@ -1,5 +1,7 @@
 package peers
 
+// This file builds programs in place of the peers.
+
 import (
 	"os"
 	"os/exec"
@@ -69,21 +71,5 @@ func TestBuild(t *testing.T) {
 	write("small/go.mod", "module example.org/changed\n\ngo 1.26.0\n")
 	if said, _ := build(); !strings.Contains(said, "small: built in") {
 		t.Errorf("after a change: %s", said)
-	}
-}
-
-// TestSources expects a module for each peer, that requires what the peer is built from.
-func TestSources(t *testing.T) {
-	for _, s := range sources {
-		text, err := os.ReadFile(filepath.Join(s.name, "go.mod"))
-		if err != nil || !strings.Contains(string(text), s.module+" v") {
-			t.Errorf("%s does not require %s: %v", s.name, s.module, err)
-		}
-		if s.program != "." && !strings.Contains(string(text), "tool "+s.program+"\n") {
-			t.Errorf("%s does not name the tool %s", s.name, s.program)
-		}
-	}
-	if _, err := Path(".", "other"); err == nil {
-		t.Error("there is a peer that nothing builds")
 	}
 }

@@ -1,7 +1,8 @@
 package podsecurity
 
+// This file plays loads, verdicts and a whole group of peers.
+
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,11 +12,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix/bench/podsecurity/restricted"
@@ -91,48 +90,6 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestUsersShareRequests expects as many requests as a load has, and as many at a time as it has users.
-func TestUsersShareRequests(t *testing.T) {
-	const users, requests = 4, 40
-	var sent, now atomic.Int64
-	together := make(chan struct{})
-	to := apiServer(t, func(*corev1.Pod) (bool, int) {
-		defer now.Add(-1)
-		sent.Add(1)
-		switch n := now.Add(1); {
-		case n > users:
-			t.Errorf("%d requests at a time", n)
-		case n == users && sent.Load() == users:
-			close(together)
-		}
-		<-together // the first of each user
-		return false, http.StatusCreated
-	})
-	a := to.play(t.Context(), load{users: users, requests: requests, pod: madePod(t, 1000, false)}, "pods")
-	if sent.Load() != requests || len(a.took) != requests || a.failed+a.wrong > 0 {
-		t.Errorf("%d sent, %d measured, %d failed, %d wrong: %s", sent.Load(), len(a.took), a.failed, a.wrong, a.reason)
-	}
-	if !slices.IsSorted(a.took) || a.percentile(0.5) > a.percentile(1) || a.percentile(1) == 0 {
-		t.Errorf("times are not in order: %v", a.took)
-	}
-}
-
-// TestRateDoesNotWait expects requests to begin although none before was answered.
-func TestRateDoesNotWait(t *testing.T) {
-	const requests = 20
-	var all sync.WaitGroup
-	all.Add(requests)
-	to := apiServer(t, func(*corev1.Pod) (bool, int) {
-		all.Done()
-		all.Wait()
-		return false, http.StatusCreated
-	})
-	a := to.play(t.Context(), load{rate: 1000, requests: requests, pod: madePod(t, 1000, false)}, "pods")
-	if a.failed+a.wrong > 0 {
-		t.Errorf("%d failed, %d wrong: %s", a.failed, a.wrong, a.reason)
-	}
-}
-
 // TestWrongAnswersDoNotCount expects that figures of a peer with other verdicts, or with none, are not used.
 func TestWrongAnswersDoNotCount(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -173,58 +130,6 @@ func TestVerdictsAreCompared(t *testing.T) {
 	}
 	if differs := u.figures.Differs; !slices.Contains(differs, "pass/base") || !slices.Contains(differs, "fail/privileged0") || slices.Contains(differs, "fail/runasnonroot0") {
 		t.Errorf("differs in %v", differs)
-	}
-}
-
-// TestProgramThatEnds expects an error that names the reason, and the end of the program's log.
-func TestProgramThatEnds(t *testing.T) {
-	to := apiServer(t, func(*corev1.Pod) (bool, int) { return false, http.StatusInternalServerError })
-	p, err := startProcess(t.Context(), &cluster{dir: t.TempDir()}, "broken", func(ctx context.Context) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-c", "echo no settings; exit 3")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = awaitVerdicts(t.Context(), to, "broken", p)
-	if err == nil || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("the error is: %v", err)
-	}
-	if text := p.logEnd(); !bytes.Contains(text, []byte("no settings")) {
-		t.Errorf("the log ends with %q", text)
-	}
-	if err := p.end(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestProcesses expects the CPU time and the memory of another process.
-func TestProcesses(t *testing.T) {
-	if _, err := cpuOf(os.Getpid()); err != nil {
-		t.Skip(err)
-	}
-	p, err := startProcess(t.Context(), &cluster{dir: t.TempDir()}, "busy", func(ctx context.Context) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-c", "while true; do :; done")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := p.end(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for {
-		used, err := cpuOf(p.pid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if used > 20*time.Millisecond {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if now, peak, err := memoryOf(p.pid()); err != nil || now <= 0 || peak < now {
-		t.Errorf("%f MiB now, %f at most: %v", now, peak, err)
 	}
 }
 
@@ -275,5 +180,41 @@ func TestRun(t *testing.T) {
 	}
 	if p := figures.Peers[3]; !strings.Contains(p.Down, "exit status 1") {
 		t.Errorf("broken: %q", p.Down)
+	}
+}
+
+// TestMerged expects one policy in which each validation uses the variables of its own policy.
+func TestMerged(t *testing.T) {
+	spec := func(validation string, variables ...string) (s admissionregistrationv1.ValidatingAdmissionPolicySpec) {
+		for i := 0; i < len(variables); i += 2 {
+			s.Variables = append(s.Variables, admissionregistrationv1.Variable{Name: variables[i], Expression: variables[i+1]})
+		}
+		s.Validations = []admissionregistrationv1.Validation{{Expression: validation}}
+		return s
+	}
+	one, err := merged(map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		"a": spec("variables.all == 1", "all", "x"),
+		"b": spec("variables.all == 2 && variables.more", "all", "y", "more", "variables.all > 0"),
+		"c": spec("variables.all == 3", "all", "x"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, v := range one.Variables {
+		got[v.Name] = v.Expression
+	}
+	if len(one.Variables) != 3 || got["all"] != "x" || got["all2"] != "y" || got["more"] != "variables.all2 > 0" {
+		t.Errorf("variables: %v", one.Variables)
+	}
+	for i, expected := range []string{"variables.all == 1", "variables.all2 == 2 && variables.more", "variables.all == 3"} {
+		if e := one.Validations[i].Expression; e != expected {
+			t.Errorf("%s, and not %s", e, expected)
+		}
+	}
+	conditions := spec("true")
+	conditions.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
+	if _, err := merged(map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec{"a": conditions}); err == nil {
+		t.Error("conditions were dropped")
 	}
 }
