@@ -14,10 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"code.cloudfoundry.org/eirinix/bench/podsecurity/restricted"
 )
 
 // apiServer answers creations of pods. handle returns whether a pod is refused, or a status that is no verdict.
@@ -53,41 +50,6 @@ func privileged(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 	})
-}
-
-// TestPods expects the pods and the fixtures to be what their names say, for Kubernetes' own checks.
-func TestPods(t *testing.T) {
-	check, err := restricted.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := readFixtures(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bytes := range []int{1000, 4000, 22000} {
-		for _, refused := range []bool{false, true} {
-			p := madePod(t, bytes, refused)
-			if size := len(p.json); size < bytes || size > bytes+2000 {
-				t.Errorf("the pod of %d bytes has %d", bytes, size)
-			}
-			all = append(all, p)
-		}
-	}
-	for _, p := range all {
-		var decoded corev1.Pod
-		if err := json.Unmarshal(p.json, &decoded); err != nil {
-			t.Fatalf("%s: %v", p.name, err)
-		}
-		for i := range decoded.Spec.Volumes {
-			if v := &decoded.Spec.Volumes[i]; v.VolumeSource == (corev1.VolumeSource{}) {
-				v.EmptyDir = &corev1.EmptyDirVolumeSource{} // the default that API servers set
-			}
-		}
-		if violation := check(&decoded); (violation != "") != p.refused {
-			t.Errorf("%s: refused is %t, but: %q", p.name, p.refused, violation)
-		}
-	}
 }
 
 // TestWrongAnswersDoNotCount expects that figures of a peer with other verdicts, or with none, are not used.
@@ -180,41 +142,5 @@ func TestRun(t *testing.T) {
 	}
 	if p := figures.Peers[3]; !strings.Contains(p.Down, "exit status 1") {
 		t.Errorf("broken: %q", p.Down)
-	}
-}
-
-// TestMerged expects one policy in which each validation uses the variables of its own policy.
-func TestMerged(t *testing.T) {
-	spec := func(validation string, variables ...string) (s admissionregistrationv1.ValidatingAdmissionPolicySpec) {
-		for i := 0; i < len(variables); i += 2 {
-			s.Variables = append(s.Variables, admissionregistrationv1.Variable{Name: variables[i], Expression: variables[i+1]})
-		}
-		s.Validations = []admissionregistrationv1.Validation{{Expression: validation}}
-		return s
-	}
-	one, err := merged(map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		"a": spec("variables.all == 1", "all", "x"),
-		"b": spec("variables.all == 2 && variables.more", "all", "y", "more", "variables.all > 0"),
-		"c": spec("variables.all == 3", "all", "x"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	for _, v := range one.Variables {
-		got[v.Name] = v.Expression
-	}
-	if len(one.Variables) != 3 || got["all"] != "x" || got["all2"] != "y" || got["more"] != "variables.all2 > 0" {
-		t.Errorf("variables: %v", one.Variables)
-	}
-	for i, expected := range []string{"variables.all == 1", "variables.all2 == 2 && variables.more", "variables.all == 3"} {
-		if e := one.Validations[i].Expression; e != expected {
-			t.Errorf("%s, and not %s", e, expected)
-		}
-	}
-	conditions := spec("true")
-	conditions.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
-	if _, err := merged(map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec{"a": conditions}); err == nil {
-		t.Error("conditions were dropped")
 	}
 }
