@@ -48,35 +48,6 @@ func readerOfIngresses(count int) *Reader {
 	return set.Snapshot(context.Background()).Reader("step")
 }
 
-// BenchmarkLookup finds one of 100,000 Ingresses by an index.
-func BenchmarkLookup(b *testing.B) {
-	const count = 100_000
-	RegisterTestingT(b)
-	r := readerOfIngresses(count)
-	options := make([][]client.ListOption, 1024)
-	for i := range options {
-		options[i] = []client.ListOption{client.MatchingFields{"host": hostOf(i * 97)}}
-	}
-	nothing := []client.ListOption{client.MatchingFields{"host": "none.example.com"}}
-	var list networkingv1.IngressList
-	b.Run("one", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if err := r.List(b.Context(), &list, options[i%len(options)]...); err != nil || len(list.Items) != 1 {
-				b.Fatal(err, len(list.Items))
-			}
-		}
-	})
-	b.Run("none", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := r.List(b.Context(), &list, nothing...); err != nil || len(list.Items) != 0 {
-				b.Fatal(err, len(list.Items))
-			}
-		}
-	})
-}
-
 // leastAllocations returns the allocations of the cheapest of many runs. A sync.Pool is emptied by the garbage collector,
 // and under the race detector it drops a part of what it is given, at random.
 func leastAllocations(f func()) float64 {
