@@ -394,7 +394,7 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 		"after a short time":                     {20 * time.Second, 0, []time.Duration{time.Hour, time.Minute}},
 		"after a time that is too long for one":  {90 * time.Second, 1, []time.Duration{time.Hour, time.Minute}},
 		"after any time, for objects of any age": {time.Hour, 0, []time.Duration{0}},
-		"after a long time, for one of several":  {time.Hour, 1, []time.Duration{0, 2 * time.Minute}},
+		"after a long time, for one of several":  {time.Hour, 1, []time.Duration{0, 2 * time.Minute, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newAPIServer("one")

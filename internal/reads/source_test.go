@@ -16,13 +16,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
@@ -197,6 +202,48 @@ var _ = Describe("A Reader", func() {
 		}
 	})
 })
+
+var _ = DescribeTable("Two steps share the objects that both declare", func(views, sources int, change func(a, b *Declaration)) {
+	a := Declaration{Object: &corev1.ConfigMap{}, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespaces: []string{"a"}, Labels: labels.SelectorFromSet(labels.Set{"team": "x"})}
+	b := a
+	change(&a, &b)
+	set := Must(New(clientgoscheme.Scheme, []Step{{"a", []Declaration{a}}, {"b", []Declaration{b}}}, logr.Discard(), nil))
+	Expect(set.views).To(HaveLen(views))
+	Expect(set.sources).To(HaveLen(sources))
+},
+	Entry("in the same way", 1, 1, func(_, _ *Declaration) {}),
+	Entry("but not of another kind", 2, 2, func(_, b *Declaration) { b.Kind.Kind, b.Object = "Secret", &corev1.Secret{} }),
+	Entry("but not in another form", 2, 2, func(_, b *Declaration) { b.Object = &metav1.PartialObjectMetadata{} }),
+	Entry("but not in another namespace", 2, 2, func(_, b *Declaration) { b.Namespaces = []string{"b"} }),
+	Entry("but not with other labels", 2, 2, func(_, b *Declaration) { b.Labels = nil }),
+	Entry("but not with other fields", 2, 2, func(_, b *Declaration) { b.Fields = fields.OneTermEqualSelector("metadata.name", "x") }),
+	Entry("in one watch, if one changes them", 2, 1, func(_, b *Declaration) { b.Transform = func(client.Object) {} }),
+	Entry("in one watch, if the other changes them", 2, 1, func(a, _ *Declaration) { a.Transform = func(client.Object) {} }),
+	Entry("in one watch, if one has an index", 2, 1, func(_, b *Declaration) { b.Index = map[string]client.IndexerFunc{"x": nil} }),
+	Entry("with their index, if it is one declaration", 1, 1, func(a, b *Declaration) {
+		a.Index, a.Same = map[string]client.IndexerFunc{"x": nil}, "one"
+		b.Index, b.Same = a.Index, a.Same
+	}),
+	Entry("in one watch, if they are two declarations with an index", 2, 1, func(a, b *Declaration) {
+		a.Index, a.Same = map[string]client.IndexerFunc{"x": nil}, "one"
+		b.Index, b.Same = a.Index, "another"
+	}),
+)
+
+var _ = DescribeTable("A list has failed so that only a change in the cluster helps", func(err error, expected bool) {
+	Expect(refused(err)).To(Equal(expected))
+},
+	Entry("without a right", apierrors.NewForbidden(schema.GroupResource{}, "", nil), true),
+	Entry("without a user", apierrors.NewUnauthorized(""), true),
+	Entry("of what is not served", apierrors.NewNotFound(schema.GroupResource{}, ""), true),
+	Entry("of what has no lists", apierrors.NewMethodNotSupported(schema.GroupResource{}, "list"), true),
+	Entry("with a selector that is none", apierrors.NewBadRequest(""), true),
+	Entry("of an unknown kind", &meta.NoKindMatchError{}, true),
+	Entry("of a group that cannot be discovered", &apiutil.ErrResourceDiscoveryFailed{}, true),
+	Entry("of a namespace, for objects that are in none", errScope, true),
+	Entry("not if the API server is down", apierrors.NewServiceUnavailable(""), false),
+	Entry("not if it has not failed", nil, false),
+)
 
 var _ = Describe("The metrics of a source", func() {
 	var (
