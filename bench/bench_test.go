@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,28 +60,6 @@ func BenchmarkInjection(b *testing.B) {
 	eachReview(b, func(b *testing.B, r *review) {
 		for _, p := range peers() {
 			bench1(b, p, "peer="+p.name, spec{injection(), wanted, r})
-		}
-	})
-}
-
-// BenchmarkUnwanted is about a pod that no step wants.
-func BenchmarkUnwanted(b *testing.B) {
-	quiet()
-	eachReview(b, func(b *testing.B, r *review) {
-		for _, p := range peersNamed(nameOurs, nameDefaulter, nameWebhook, nameKubewebhook, nameAgnhost) {
-			bench1(b, p, "peer="+p.name, spec{injection(), unwanted, r})
-		}
-	})
-}
-
-// BenchmarkSteps is about several steps in one call.
-func BenchmarkSteps(b *testing.B) {
-	quiet()
-	eachReview(b, func(b *testing.B, r *review) {
-		for _, p := range peersNamed(nameOurs, nameDefaulter) {
-			for _, n := range []int{1, 3, chainLength} {
-				bench1(b, p, fmt.Sprintf("steps=%d/peer=%s", n, p.name), spec{smallSteps(n), wanted, r})
-			}
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	kjson "sigs.k8s.io/json"
 
@@ -48,6 +49,16 @@ var _ = DescribeTable("An object that is created again lacks what the cluster ha
 	Entry("odd names", `{"a\"b":1,"<":2}`, `{"<":2,"a\"b":1}`),
 	Entry("metadata that is a text", `{"metadata":"x"}`, `{"metadata":"x"}`),
 	Entry("nothing", `{}`, `{}`),
+)
+
+var _ = DescribeTable("A request carries the namespace", func(group, resources, namespace, expected string) {
+	o := &object{target: &target{resource: resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resources}}}, head: &head{}}
+	o.head.Metadata.Name, o.head.Metadata.Namespace = "x", namespace
+	Expect(o.request(admissionv1.Create).Namespace).To(Equal(expected))
+},
+	Entry("of the object", "", "pods", "a", "a"),
+	Entry("that the object is", "", "namespaces", "", "x"),
+	Entry("of no object of another group", "shop.example.org", "namespaces", "", ""),
 )
 
 var _ = Describe("An answer", func() {

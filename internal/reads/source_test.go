@@ -219,7 +219,6 @@ var _ = DescribeTable("Two steps share the objects that both declare", func(view
 	Entry("but not with other fields", 2, 2, func(_, b *Declaration) { b.Fields = fields.OneTermEqualSelector("metadata.name", "x") }),
 	Entry("in one watch, if one changes them", 2, 1, func(_, b *Declaration) { b.Transform = func(client.Object) {} }),
 	Entry("in one watch, if the other changes them", 2, 1, func(a, _ *Declaration) { a.Transform = func(client.Object) {} }),
-	Entry("in one watch, if one has an index", 2, 1, func(_, b *Declaration) { b.Index = map[string]client.IndexerFunc{"x": nil} }),
 	Entry("with their index, if it is one declaration", 1, 1, func(a, b *Declaration) {
 		a.Index, a.Same = map[string]client.IndexerFunc{"x": nil}, "one"
 		b.Index, b.Same = a.Index, a.Same

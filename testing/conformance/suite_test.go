@@ -95,9 +95,7 @@ func reasonFor(scenario int) string {
 // tally counts specs by their outcome.
 type tally map[string]int
 
-func (t tally) add(spec types.SpecReport) {
-	t[outcome(spec)]++
-}
+func (t tally) add(spec types.SpecReport) { t[outcome(spec)]++ }
 
 func outcome(spec types.SpecReport) string {
 	switch {
