@@ -205,10 +205,12 @@ var _ = Describe("A whole audit", func() {
 			Entry("if a young one is forbidden", text(labelled), status(http.StatusForbidden, "Forbidden", ""), "b", "pods denied x", "gap pods podsb", "closed"),
 		)
 
-		It("has none for a namespace that is gone", func(ctx SpecContext) {
-			_, _, kept, err := audit(ctx, answers(text(labelled), status(http.StatusNotFound, "NotFound", "")), team)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(kept.all).To(Equal([]string{"pods denied x", "closed"}))
+		It("has none for a namespace that is gone, or has other labels", func(ctx SpecContext) {
+			for _, other := range []http.HandlerFunc{status(http.StatusNotFound, "NotFound", ""), text(`{"metadata":{"name":"b","labels":{"team":"y"}}}`)} {
+				_, _, kept, err := audit(ctx, answers(text(labelled), other), team)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(kept.all).To(Equal([]string{"pods denied x", "closed"}))
+			}
 		})
 	})
 
