@@ -70,7 +70,7 @@ fast-testing: ## the same for testing, preview and examples
 		./examples/demo -ginkgo.label-filter='!api-server && !slow'
 
 .PHONY: conformance
-conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (K8S=1.34, ARGS=-ginkgo.label-filter=S13)
+conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (K8S=1.34, ARGS=-ginkgo.label-filter=S24)
 	@$(ASSETS) go test -v -timeout 20m ./testing/conformance $(ARGS)
 
 .PHONY: matrix

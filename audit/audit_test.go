@@ -1,5 +1,7 @@
 package audit
 
+// This file plays the command with audits of the spec's own.
+
 import (
 	"bytes"
 	"context"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,6 +25,11 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 )
+
+func TestAudit(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "audit")
+}
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
@@ -40,11 +48,15 @@ type session struct {
 	err            error
 }
 
-func play(ctx context.Context, args []string, audit func(Options) (Summary, error)) *session {
+// play runs the command with these arguments, and with another output if there is one.
+func play(ctx context.Context, args []string, audit func(Options) (Summary, error), output ...io.Writer) *session {
 	s := &session{}
 	m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 	s.err = Command(ctx, m, args, func(o *CommandOptions) {
 		o.Stdout, o.Stderr = &s.stdout, &s.stderr
+		for _, w := range output {
+			o.Stdout = w
+		}
 		o.Run = func(_ context.Context, options Options) (Summary, error) {
 			s.options = options
 			return audit(options)
@@ -146,13 +158,22 @@ unknown  drain: DELETE is not played
 		})
 	})
 
-	It("tells clean, violated and other ends apart by the exit code", func(ctx SpecContext) {
-		Expect(ExitCode(play(ctx, nil, finding(drift, unknown)).err)).To(Equal(0))
-		Expect(ExitCode(play(ctx, []string{"-drift"}, finding(drift)).err)).To(Equal(1))
-		Expect(ExitCode(play(ctx, nil, finding(found(Denied, "web", "no"))).err)).To(Equal(1))
-		Expect(ExitCode(play(ctx, []string{"-x"}, nil).err)).To(Equal(2))
-		Expect(ExitCode(context.Canceled)).To(Equal(2))
-	})
+	DescribeTable("tells clean, violated and other ends apart by the exit code", func(ctx SpecContext, code int, message, flag string, all ...Finding) {
+		s := play(ctx, strings.Fields(flag), finding(all...))
+		Expect(ExitCode(s.err)).To(Equal(code))
+		if message == "" {
+			Expect(s.err).NotTo(HaveOccurred())
+		} else {
+			Expect(s.err).To(MatchError(ContainSubstring(message)))
+		}
+	},
+		Entry("denied", 1, "7 objects: 1 denied", "", found(Denied, "x", "")),
+		Entry("failed", 1, "7 objects: 1 failed", "", found(Failed, "x", "")),
+		Entry("drift, and an unknown answer", 0, "", "", drift, unknown),
+		Entry("drift that counts", 1, "7 objects: 1 drifted", "-drift", drift),
+		Entry("an unknown answer where drift counts", 0, "", "-drift", unknown),
+		Entry("a flag that is none", 2, "-x", "-x"),
+	)
 
 	It("prints notes beside the results", func(ctx SpecContext) {
 		s := play(ctx, []string{"-o", "json"}, func(Options) (Summary, error) {
@@ -162,26 +183,6 @@ unknown  drain: DELETE is not played
 		Expect(s.stderr.String()).To(Equal("audit: no kind for reports\n"))
 		Expect(json.Valid(s.stdout.Bytes())).To(BeTrue())
 	})
-
-	DescribeTable("fails if an object would be refused, or a step fails, and with -drift if it would be changed",
-		func(ctx SpecContext, f Finding, withDrift bool, expected string) {
-			args := []string{}
-			if withDrift {
-				args = append(args, "-drift")
-			}
-			s := play(ctx, args, finding(f))
-			if expected == "" {
-				Expect(s.err).NotTo(HaveOccurred())
-				return
-			}
-			Expect(s.err).To(MatchError(expected))
-		},
-		Entry("denied", found(Denied, "x", ""), false, "7 objects: 1 denied"),
-		Entry("failed", found(Failed, "x", ""), false, "7 objects: 1 failed"),
-		Entry("drift", drift, false, ""),
-		Entry("drift that counts", drift, true, "7 objects: 1 drifted"),
-		Entry("unknown", unknown, true, ""),
-	)
 
 	It("lists at most 20 findings of a step and result, or all", func(ctx SpecContext) {
 		var all []Finding
@@ -294,38 +295,31 @@ unknown  drain: DELETE is not played
 
 	It("holds no findings in memory", func(ctx SpecContext) {
 		for _, format := range []string{"text", "json", "sarif"} {
-			o := CommandOptions{Stdout: io.Discard, Stderr: io.Discard}
 			var before, after runtime.MemStats
-			m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-			Expect(Command(ctx, m, []string{"-o", format, "-all"}, func(given *CommandOptions) {
-				*given = o
-				given.Run = func(_ context.Context, options Options) (Summary, error) {
-					runtime.GC()
-					runtime.ReadMemStats(&before)
-					for i := range 100_000 {
-						if err := options.Finding(found(Drift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
-							return Summary{}, err
-						}
+			s := play(ctx, []string{"-o", format, "-all"}, func(o Options) (Summary, error) {
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				for i := range 20_000 {
+					if err := o.Finding(found(Drift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
+						return Summary{}, err
 					}
-					runtime.GC()
-					runtime.ReadMemStats(&after)
-					return Summary{}, nil
 				}
-			})).To(Succeed())
-			Expect(int64(after.HeapAlloc)-int64(before.HeapAlloc)).To(BeNumerically("<", 2<<20), format)
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				return Summary{}, nil
+			}, io.Discard)
+			Expect(s.err).NotTo(HaveOccurred())
+			Expect(int64(after.HeapAlloc)-int64(before.HeapAlloc)).To(BeNumerically("<", 1<<20), format)
 		}
 	}, Serial)
 
 	It("ends with the error of an output that is closed", func(ctx SpecContext) {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		calls := 0
-		err := Command(ctx, m, nil, func(o *CommandOptions) {
-			o.Stdout, o.Run = broken{}, func(_ context.Context, options Options) (Summary, error) {
-				calls++
-				return finding(found(Denied, "x", ""), found(Denied, "y", ""))(options)
-			}
-		})
-		Expect(err).To(MatchError(syscall.EPIPE))
+		s := play(ctx, nil, func(o Options) (Summary, error) {
+			calls++
+			return finding(found(Denied, "x", ""), found(Denied, "y", ""))(o)
+		}, broken{})
+		Expect(s.err).To(MatchError(syscall.EPIPE))
 		Expect(calls).To(Equal(1))
 	})
 
@@ -386,18 +380,14 @@ unknown  drain: DELETE is not played
 
 	It("shows progress without a terminal only with -v, each 10,000 objects", func() {
 		var out bytes.Buffer
-		for _, verbose := range []bool{false, true} {
-			p := &progress{w: &out, verbose: verbose}
+		for _, p := range []*progress{{w: &out}, {w: &out, verbose: true}, {w: &out, terminal: true, off: true}} {
 			for n := 0; n <= 25_000; n += 500 {
 				p.show(Progress{Resource: pods, Listed: n, Remaining: -1, Objects: n})
 			}
+			p.hide()
 		}
 		Expect(strings.Count(out.String(), "\n")).To(Equal(3))
-		off := &progress{w: &out, terminal: true, off: true}
-		out.Reset()
-		off.show(Progress{})
-		off.hide()
-		Expect(out.String()).To(BeEmpty())
+		Expect(out.String()).NotTo(ContainSubstring("\r"))
 	})
 })
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -100,21 +99,6 @@ func TestNoiseIsNotPublished(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestFactorsCompareBarsOfTheChart expects each factor to be that of two bars of the same group.
-func TestFactorsCompareBarsOfTheChart(t *testing.T) {
-	group := func(us, other float64) podsecurity.GroupResult {
-		return podsecurity.GroupResult{Peers: []podsecurity.PeerResult{{}, {Name: podsecurity.Ours, Peak: us}, {Name: "other", Peak: other}}}
-	}
-	r := &podsecurity.Result{Groups: []podsecurity.GroupResult{group(1, 0), group(2, 5), group(4, 5)}}
-	var text []string
-	for _, b := range charts[3].bars(r) {
-		text = append(text, fmt.Sprintf("%d %s %s", b.group, b.name, b.text))
-	}
-	if expected := []string{"0 ours 2", "0 other 5 (2.5 x ours)", "1 ours 4", "1 other 5 (1.2 x ours)"}; !slices.Equal(text, expected) {
-		t.Errorf("bars: %q", text)
 	}
 }
 

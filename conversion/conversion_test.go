@@ -1,5 +1,7 @@
 package conversion_test
 
+// This file adds Conversions to a Manager, and converts objects without a cluster.
+
 import (
 	"context"
 	"encoding/json"
@@ -8,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -24,17 +27,41 @@ import (
 	"code.cloudfoundry.org/eirinix/offline"
 )
 
+func TestConversion(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Conversion")
+}
+
+type tree = *unstructured.Unstructured
+
+const crd = "shops.example.com"
+
+// add adds a Conversion to a new Manager.
+func add(c any, options eirinix.ManagerOptions) (*eirinix.ExtensionManager, error) {
+	m := eirinix.NewManager(options)
+	return m, m.AddExtension(c)
+}
+
+// post sends an object to be converted, and returns the answer.
+func post(m *eirinix.ExtensionManager, desired, object string) string {
+	GinkgoHelper()
+	program, err := offline.Of(m, offline.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	r := httptest.NewRequest(http.MethodPost, program.Conversions[0].Path, strings.NewReader(fmt.Sprintf(
+		`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/%s","objects":[%s]}}`, desired, object)))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	program.Handler.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
 var _ = Describe("AddExtension", func() {
-	type tree = *unstructured.Unstructured
 	same := func(_ context.Context, from tree) (tree, error) { return from, nil }
 	spoke := func(version string) conversion.Spoke[tree] { return conversion.NewSpoke(version, same, same) }
-	add := func(c conversion.Of[tree]) error {
-		return eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"}).AddExtension(c)
-	}
-	const crd = "shops.example.com"
 
 	DescribeTable("refuses", func(c conversion.Of[tree], reason string) {
-		Expect(add(c)).To(MatchError(ContainSubstring(reason)))
+		_, err := add(c, eirinix.ManagerOptions{Host: "127.0.0.1"})
+		Expect(err).To(MatchError(ContainSubstring(reason)))
 	},
 		Entry("no definition", conversion.Of[tree]{Version: "v1", Spokes: []conversion.Spoke[tree]{spoke("v2")}}, "set CRD to its name"),
 		Entry("a name without a group", conversion.Of[tree]{CRD: "shops", Version: "v1", Spokes: []conversion.Spoke[tree]{spoke("v2")}}, "<plural>.<group>"),
@@ -46,9 +73,9 @@ var _ = Describe("AddExtension", func() {
 	)
 
 	It("refuses a second Hub of one definition", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
 		c := conversion.Of[tree]{CRD: crd, Version: "v1", Spokes: []conversion.Spoke[tree]{spoke("v2")}}
-		Expect(m.AddExtension(c)).To(Succeed())
+		m, err := add(c, eirinix.ManagerOptions{Host: "127.0.0.1"})
+		Expect(err).NotTo(HaveOccurred())
 		c.Version, c.Spokes = "v2", []conversion.Spoke[tree]{spoke("v1")}
 		Expect(m.AddExtension(c)).To(MatchError(ContainSubstring("one Hub")))
 		Expect(m.Validate()).To(MatchError(ContainSubstring("one Hub")))
@@ -94,51 +121,31 @@ func (s *oldShopType) ConvertFrom(hub crconversion.Hub) error {
 	return nil
 }
 
-var _ = Describe("Types that convert themselves", func() {
-	It("are a spoke", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
-		Expect(m.AddExtension(conversion.Of[*newShopType]{
-			CRD: "shops.example.com", Version: "v1",
+var _ = Describe("A conversion without a cluster", func() {
+	It("is made by types that convert themselves", func() {
+		m, err := add(conversion.Of[*newShopType]{
+			CRD: crd, Version: "v1",
 			Spokes: []conversion.Spoke[*newShopType]{conversion.ConvertibleSpoke[*newShopType, *oldShopType]("v1beta1")},
-		})).To(Succeed())
-		played, err := offline.Of(m, offline.Options{})
+		}, eirinix.ManagerOptions{Host: "127.0.0.1"})
 		Expect(err).NotTo(HaveOccurred())
-		convert := func(desired, object string) string {
-			r := httptest.NewRequest(http.MethodPost, "/convert/shops.example.com", strings.NewReader(fmt.Sprintf(
-				`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/%s","objects":[%s]}}`, desired, object)))
-			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			played.Handler.ServeHTTP(w, r)
+		older, newer := `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"},"amount":"12"}`, `{"apiVersion":"example.com/v1","kind":"Shop","metadata":{"name":"a"},"price":"12 EUR"}`
+		for desired, objects := range map[string][2]string{"v1": {older, newer}, "v1beta1": {newer, older}} {
 			var answer struct {
 				Response struct{ ConvertedObjects []json.RawMessage }
 			}
-			Expect(json.Unmarshal(w.Body.Bytes(), &answer)).To(Succeed(), w.Body.String())
-			Expect(answer.Response.ConvertedObjects).To(HaveLen(1), w.Body.String())
-			return string(answer.Response.ConvertedObjects[0])
+			Expect(json.Unmarshal([]byte(post(m, desired, objects[0])), &answer)).To(Succeed())
+			Expect(answer.Response.ConvertedObjects).To(HaveExactElements(MatchJSON(objects[1])))
 		}
-		older, newer := `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"},"amount":"12"}`, `{"apiVersion":"example.com/v1","kind":"Shop","metadata":{"name":"a"},"price":"12 EUR"}`
-		Expect(convert("v1", older)).To(MatchJSON(newer))
-		Expect(convert("v1beta1", newer)).To(MatchJSON(older))
 	})
-})
 
-var _ = Describe("A conversion without a cluster", func() {
 	It("names its definition in the log when it fails", func() {
 		core, lines := observer.New(zapcore.InfoLevel)
-		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.New(core).Sugar()})
-		type tree = *unstructured.Unstructured
 		fails := func(context.Context, tree) (tree, error) { return nil, errors.New("out of stock") }
-		Expect(m.AddExtension(conversion.Of[tree]{CRD: "shops.example.com", Version: "v1", Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v1beta1", fails, fails)}})).To(Succeed())
-		program, err := offline.Of(m, offline.Options{})
+		m, err := add(conversion.Of[tree]{CRD: crd, Version: "v1", Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v1beta1", fails, fails)}},
+			eirinix.ManagerOptions{Logger: zap.New(core).Sugar()})
 		Expect(err).NotTo(HaveOccurred())
-		r := httptest.NewRequest(http.MethodPost, program.Conversions[0].Path, strings.NewReader(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/v1","objects":[
-			{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"}}]}}`))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		program.Handler.ServeHTTP(w, r)
-		Expect(w.Body.String()).To(ContainSubstring("out of stock"))
-		failed := lines.FilterMessage("an object could not be converted").All()
-		Expect(failed).To(HaveLen(1))
-		Expect(failed[0].ContextMap()).To(HaveKeyWithValue("customResourceDefinition", "shops.example.com"))
+		Expect(post(m, "v1", `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"}}`)).To(ContainSubstring("out of stock"))
+		Expect(lines.FilterMessage("an object could not be converted").All()).
+			To(HaveExactElements(HaveField("ContextMap()", HaveKeyWithValue("customResourceDefinition", crd))))
 	})
 })

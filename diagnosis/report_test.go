@@ -1,10 +1,13 @@
 package diagnosis_test
 
+// This file specifies what a report says of its findings.
+
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -16,6 +19,11 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 )
+
+func TestDiagnosis(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "diagnosis")
+}
 
 var _ = Describe("A report", func() {
 	secret := diagnosis.Right{Resource: "secrets", Verb: "get", Namespace: "cf", Name: "certificate"}
@@ -39,16 +47,13 @@ var _ = Describe("A report", func() {
 		Expect(diagnosis.Report{}.Err()).NotTo(HaveOccurred())
 	})
 
-	It("knows the rights that were missing", func() {
-		Expect(report.Rights()).To(Equal([]diagnosis.Right{secret}))
-	})
-
-	It("finds by code", func() {
+	It("finds by code, and knows the rights that were missing", func() {
 		found, ok := report.Find(diagnosis.Excluded)
 		Expect(ok).To(BeTrue())
 		Expect(found).To(Equal(report.Findings[1]))
 		_, ok = report.Find(diagnosis.Healthy)
 		Expect(ok).To(BeFalse())
+		Expect(report.Rights()).To(Equal([]diagnosis.Right{secret}))
 	})
 
 	It("logs each finding with its parts", func() {

@@ -1,7 +1,8 @@
 package podsecurity
 
+// This file plays loads, verdicts and a whole group of peers.
+
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,14 +12,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"code.cloudfoundry.org/eirinix/bench/podsecurity/restricted"
 )
 
 // apiServer answers creations of pods. handle returns whether a pod is refused, or a status that is no verdict.
@@ -54,83 +50,6 @@ func privileged(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 	})
-}
-
-// TestPods expects the pods and the fixtures to be what their names say, for Kubernetes' own checks.
-func TestPods(t *testing.T) {
-	check, err := restricted.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := readFixtures(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bytes := range []int{1000, 4000, 22000} {
-		for _, refused := range []bool{false, true} {
-			p := madePod(t, bytes, refused)
-			if size := len(p.json); size < bytes || size > bytes+2000 {
-				t.Errorf("the pod of %d bytes has %d", bytes, size)
-			}
-			all = append(all, p)
-		}
-	}
-	for _, p := range all {
-		var decoded corev1.Pod
-		if err := json.Unmarshal(p.json, &decoded); err != nil {
-			t.Fatalf("%s: %v", p.name, err)
-		}
-		for i := range decoded.Spec.Volumes {
-			if v := &decoded.Spec.Volumes[i]; v.VolumeSource == (corev1.VolumeSource{}) {
-				v.EmptyDir = &corev1.EmptyDirVolumeSource{} // the default that API servers set
-			}
-		}
-		if violation := check(&decoded); (violation != "") != p.refused {
-			t.Errorf("%s: refused is %t, but: %q", p.name, p.refused, violation)
-		}
-	}
-}
-
-// TestUsersShareRequests expects as many requests as a load has, and as many at a time as it has users.
-func TestUsersShareRequests(t *testing.T) {
-	const users, requests = 4, 40
-	var sent, now atomic.Int64
-	together := make(chan struct{})
-	to := apiServer(t, func(*corev1.Pod) (bool, int) {
-		defer now.Add(-1)
-		sent.Add(1)
-		switch n := now.Add(1); {
-		case n > users:
-			t.Errorf("%d requests at a time", n)
-		case n == users && sent.Load() == users:
-			close(together)
-		}
-		<-together // the first of each user
-		return false, http.StatusCreated
-	})
-	a := to.play(t.Context(), load{users: users, requests: requests, pod: madePod(t, 1000, false)}, "pods")
-	if sent.Load() != requests || len(a.took) != requests || a.failed+a.wrong > 0 {
-		t.Errorf("%d sent, %d measured, %d failed, %d wrong: %s", sent.Load(), len(a.took), a.failed, a.wrong, a.reason)
-	}
-	if !slices.IsSorted(a.took) || a.percentile(0.5) > a.percentile(1) || a.percentile(1) == 0 {
-		t.Errorf("times are not in order: %v", a.took)
-	}
-}
-
-// TestRateDoesNotWait expects requests to begin although none before was answered.
-func TestRateDoesNotWait(t *testing.T) {
-	const requests = 20
-	var all sync.WaitGroup
-	all.Add(requests)
-	to := apiServer(t, func(*corev1.Pod) (bool, int) {
-		all.Done()
-		all.Wait()
-		return false, http.StatusCreated
-	})
-	a := to.play(t.Context(), load{rate: 1000, requests: requests, pod: madePod(t, 1000, false)}, "pods")
-	if a.failed+a.wrong > 0 {
-		t.Errorf("%d failed, %d wrong: %s", a.failed, a.wrong, a.reason)
-	}
 }
 
 // TestWrongAnswersDoNotCount expects that figures of a peer with other verdicts, or with none, are not used.
@@ -173,58 +92,6 @@ func TestVerdictsAreCompared(t *testing.T) {
 	}
 	if differs := u.figures.Differs; !slices.Contains(differs, "pass/base") || !slices.Contains(differs, "fail/privileged0") || slices.Contains(differs, "fail/runasnonroot0") {
 		t.Errorf("differs in %v", differs)
-	}
-}
-
-// TestProgramThatEnds expects an error that names the reason, and the end of the program's log.
-func TestProgramThatEnds(t *testing.T) {
-	to := apiServer(t, func(*corev1.Pod) (bool, int) { return false, http.StatusInternalServerError })
-	p, err := startProcess(t.Context(), &cluster{dir: t.TempDir()}, "broken", func(ctx context.Context) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-c", "echo no settings; exit 3")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = awaitVerdicts(t.Context(), to, "broken", p)
-	if err == nil || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("the error is: %v", err)
-	}
-	if text := p.logEnd(); !bytes.Contains(text, []byte("no settings")) {
-		t.Errorf("the log ends with %q", text)
-	}
-	if err := p.end(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestProcesses expects the CPU time and the memory of another process.
-func TestProcesses(t *testing.T) {
-	if _, err := cpuOf(os.Getpid()); err != nil {
-		t.Skip(err)
-	}
-	p, err := startProcess(t.Context(), &cluster{dir: t.TempDir()}, "busy", func(ctx context.Context) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-c", "while true; do :; done")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := p.end(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for {
-		used, err := cpuOf(p.pid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if used > 20*time.Millisecond {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if now, peak, err := memoryOf(p.pid()); err != nil || now <= 0 || peak < now {
-		t.Errorf("%f MiB now, %f at most: %v", now, peak, err)
 	}
 }
 

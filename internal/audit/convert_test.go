@@ -144,23 +144,12 @@ var _ = Describe("The audit of a Conversion", func() {
 		}, Passed, ""),
 		Entry("that fails", shop("odd", ""), nil, Failed, "to v2: the conversion from v1 to v2 failed: not this one"),
 		Entry("that fails on the way back", shop("stuck-back", ""), nil, Failed, "back from v2: the conversion from v2 to v1 failed: not back"),
-		Entry("that fails, and that another version cannot hold", shop("odd", `,"spec":{"size":1}`), nil, Failed,
-			"to v2: the conversion from v1 to v2 failed: not this one; v3 cannot hold /spec/size, which annotations keep", "/spec/size"),
 		Entry("that panics", shop("bad", ""), nil, Failed, "to v2: the conversion panicked: boom"),
 		Entry("that ends its goroutine", shop("ended", ""), nil, Failed, "a conversion ended its goroutine (runtime.Goexit); return an error instead"),
 		Entry("whose metadata is changed", shop("moved", ""), nil, Failed,
 			`to v2: the conversion from v1 to v2: it changed metadata.name from "moved" to "elsewhere"; a conversion can change labels and annotations alone`),
 		Entry("that is none", "5", nil, Failed, "to v2: it cannot be read as v1: json: cannot unmarshal number into Go value of type map[string]interface {}; to v3: it cannot be read as v1: json: cannot unmarshal number into Go value of type map[string]interface {}"),
 	)
-
-	It("goes on after a failure, and finds the same the second time", func(ctx SpecContext) {
-		objects := []string{shop("odd", ""), shop("bad", ""), shop("bad2", ""), shop("a", `,"color":"red"`), shop("b", "")}
-		s, found := audit(ctx, shops(), objects...)
-		Expect(s.Findings).To(Equal(map[string]map[Result]int{"shops.shop.example.org": {Failed: 3, Drift: 1}}))
-		Expect(s.Asked).To(Equal(map[string]int{"shops.shop.example.org": 5}))
-		_, again := audit(ctx, shops(), objects...)
-		Expect(again).To(Equal(found))
-	})
 
 	It("names no more than a part of very many paths", func(ctx SpecContext) {
 		kind := shops()

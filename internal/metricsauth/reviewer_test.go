@@ -1,5 +1,7 @@
 package metricsauth
 
+// This file plays requests for metrics, with an API server that reviews their tokens as the spec says.
+
 import (
 	"context"
 	"crypto/sha256"
@@ -9,6 +11,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,6 +28,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
+
+func TestMetricsauth(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "internal/metricsauth")
+}
 
 var _ = Describe("Requests for metrics", func() {
 	const good = "good-token"
@@ -69,8 +78,8 @@ var _ = Describe("Requests for metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	getFor := func(ctx context.Context, authorization, path string) *httptest.ResponseRecorder {
-		request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	send := func(ctx context.Context, method, authorization, path string) *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(ctx, method, path, http.NoBody)
 		if authorization != "" {
 			request.Header.Set("Authorization", authorization)
 		}
@@ -79,7 +88,7 @@ var _ = Describe("Requests for metrics", func() {
 		return w
 	}
 	get := func(authorization string) *httptest.ResponseRecorder {
-		return getFor(context.Background(), authorization, "/metrics")
+		return send(context.Background(), http.MethodGet, authorization, "/metrics")
 	}
 	fails := func(resource string, err error) {
 		clients.PrependReactor("create", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
@@ -161,13 +170,9 @@ var _ = Describe("Requests for metrics", func() {
 	It("to other paths, and with other methods, have decisions of their own", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		mayRead.Store(false)
-		Expect(getFor(context.Background(), "Bearer "+good, "/debug")).To(answers(403, ""))
+		Expect(send(context.Background(), http.MethodGet, "Bearer "+good, "/debug")).To(answers(403, ""))
 		Expect(lastAsked.NonResourceAttributes.Path).To(Equal("/debug"))
-		request := httptest.NewRequest(http.MethodPut, "/metrics", http.NoBody)
-		request.Header.Set("Authorization", "Bearer "+good)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, request)
-		Expect(w.Code).To(Equal(403))
+		Expect(send(context.Background(), http.MethodPut, "Bearer "+good, "/metrics")).To(answers(403, ""))
 		Expect(lastAsked.NonResourceAttributes.Verb).To(Equal("put"))
 	})
 
@@ -207,20 +212,34 @@ var _ = Describe("Requests for metrics", func() {
 		var all sync.WaitGroup
 		// The fake handles one request at a time, so the count is that of the places taken.
 		for i := range reviewsAtOnce {
-			all.Go(func() { getFor(ctx, fmt.Sprint("Bearer bad-", i), "/metrics") })
+			all.Go(func() { send(ctx, http.MethodGet, fmt.Sprint("Bearer bad-", i), "/metrics") })
 		}
 		Eventually(func() int { return len(r.places) }).Should(Equal(reviewsAtOnce))
 		short, cancel := context.WithCancelCause(ctx)
 		cancel(errors.New("the caller went away"))
-		Expect(getFor(short, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
+		Expect(send(short, http.MethodGet, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
 		Expect(logs.Len()).To(BeZero()) // there is nothing to do about it
 		r.timeout = time.Millisecond
-		Expect(getFor(ctx, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
+		Expect(send(ctx, http.MethodGet, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
 		Expect(logs.All()).To(ConsistOf(HaveField("ContextMap()", HaveKeyWithValue("reason", ContainSubstring("8 requests are being reviewed already: context deadline exceeded")))))
 		close(release)
 		all.Wait()
 		Expect(r.places).To(BeEmpty())
 		r.timeout = reviewTimeout
-		Expect(getFor(ctx, "Bearer "+good, "/metrics")).To(answers(200, "metrics"))
+		Expect(send(ctx, http.MethodGet, "Bearer "+good, "/metrics")).To(answers(200, "metrics"))
 	}, SpecTimeout(time.Minute))
 })
+
+var _ = DescribeTable("An address is exposed, or not:",
+	func(address string, exposed bool) { Expect(Exposed(address)).To(Equal(exposed)) },
+	Entry("of all interfaces", ":9090", true),
+	Entry("unspecified", "0.0.0.0:9090", true),
+	Entry("by name", "metrics.example.org:9090", true),
+	Entry("that cannot be read", "9090", true),
+	Entry("of loopback", "127.0.0.1:9090", false),
+	Entry("of loopback, IPv6", "[::1]:9090", false),
+	Entry("of loopback, mapped to IPv6", "[::ffff:127.0.0.1]:9090", false),
+	Entry("called localhost", "localhost:9090", false),
+	Entry("switched off", "0", false),
+	Entry("not given", "", false),
+)

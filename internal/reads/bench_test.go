@@ -1,17 +1,16 @@
 package reads
 
+// This file holds what a lookup by an index costs.
+
 import (
 	"context"
 	"fmt"
 	"testing"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -37,74 +36,16 @@ func newIngress(n int) *networkingv1.Ingress {
 }
 
 // readerOfIngresses returns a Reader of that many Ingresses, with an index.
-func readerOfIngresses(count int) (*Reader, error) {
-	set, err := New(clientgoscheme.Scheme, []Step{{"hosts", []Declaration{{
+func readerOfIngresses(count int) *Reader {
+	set := setOf(Declaration{
 		Object: &networkingv1.Ingress{}, Kind: networkingv1.SchemeGroupVersion.WithKind("Ingress"), Index: map[string]client.IndexerFunc{"host": hosts},
-	}}}}, logr.Discard(), nil)
-	if err != nil {
-		return nil, err
-	}
+	})
 	all := make([]client.Object, 0, count)
 	for n := range count {
 		all = append(all, newIngress(n))
 	}
 	listed(set.sources[0], all...)
-	return set.Snapshot(context.Background()).Reader("hosts"), nil
-}
-
-// BenchmarkLookup finds one of 100,000 Ingresses by an index, beside client-go's indexer with a copy of the result, which
-// is how controller-runtime's cache answers.
-func BenchmarkLookup(b *testing.B) {
-	const count = 100_000
-	r, err := readerOfIngresses(count)
-	if err != nil {
-		b.Fatal(err)
-	}
-	indexer := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{"host": func(o any) ([]string, error) {
-		ingress, _ := o.(client.Object)
-		return hosts(ingress), nil
-	}})
-	for n := range count {
-		if err := indexer.Add(newIngress(n)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	options := make([][]client.ListOption, 1024)
-	for i := range options {
-		options[i] = []client.ListOption{client.MatchingFields{"host": hostOf(i * 97)}}
-	}
-	nothing := []client.ListOption{client.MatchingFields{"host": "none.example.com"}}
-	var list networkingv1.IngressList
-	b.Run("one", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if err := r.List(b.Context(), &list, options[i%len(options)]...); err != nil || len(list.Items) != 1 {
-				b.Fatal(err, len(list.Items))
-			}
-		}
-	})
-	b.Run("none", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := r.List(b.Context(), &list, nothing...); err != nil || len(list.Items) != 0 {
-				b.Fatal(err, len(list.Items))
-			}
-		}
-	})
-	b.Run("one of client-go's indexer", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			found, err := indexer.ByIndex("host", hostOf(i%1024*97))
-			if err != nil || len(found) != 1 {
-				b.Fatal(err, len(found))
-			}
-			list.Items = make([]networkingv1.Ingress, 0, len(found))
-			for _, o := range found {
-				ingress, _ := o.(*networkingv1.Ingress)
-				list.Items = append(list.Items, *ingress.DeepCopy())
-			}
-		}
-	})
+	return set.Snapshot(context.Background()).Reader("step")
 }
 
 // leastAllocations returns the allocations of the cheapest of many runs. A sync.Pool is emptied by the garbage collector,
@@ -119,8 +60,7 @@ func leastAllocations(f func()) float64 {
 
 var _ = Describe("A lookup", func() {
 	It("takes no memory but that of its result", func() {
-		r, err := readerOfIngresses(1000)
-		Expect(err).NotTo(HaveOccurred())
+		r := readerOfIngresses(1000)
 		var list networkingv1.IngressList
 		ctx := context.Background()
 		allocations := func(options ...client.ListOption) float64 {

@@ -18,13 +18,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -220,18 +220,13 @@ func follow(t *testing.T, c *apiServer, run func(t *testing.T, s *scene), declar
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		RegisterTestingT(t)
-		for i := range declared {
-			declared[i].Object, declared[i].Kind = &corev1.ConfigMap{}, configMapKind
-		}
 		s := &scene{apiServer: c}
 		log := funcr.New(func(_, args string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.lines = append(s.lines, args)
 		}, funcr.Options{})
-		var err error
-		s.set, err = New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: declared}}, log, nil)
-		Expect(err).NotTo(HaveOccurred())
+		s.set = newSet(log, nil, declared...)
 		s.src = s.set.sources[0]
 		ctx, cancel := context.WithCancel(t.Context())
 		s.end = cancel
@@ -259,6 +254,14 @@ func (s *scene) call() (values map[string]string, took time.Duration, err error)
 		values[o.Name] = o.Data["value"]
 	}
 	return values, time.Since(began), err
+}
+
+// sees expects the values that a call sees.
+func (s *scene) sees(matcher OmegaMatcher) {
+	GinkgoHelper()
+	values, _, err := s.call()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(values).To(matcher)
 }
 
 func forbidden(context.Context) error {
@@ -296,16 +299,13 @@ func TestFailuresBeforeTheFirstListAreSaidWithinTwoSecondsAndTriedAgainWithinFiv
 				time.Sleep(10 * time.Minute)
 				Expect(len(s.said())).To(BeNumerically("<=", 2), "a reason is said once")
 				c.fail(nil)
-				if reason != "has not answered in full" {
-					time.Sleep(5 * time.Second)
-				} else {
-					time.Sleep(answerTimeout + 5*time.Second)
+				if reason == "has not answered in full" {
+					time.Sleep(answerTimeout)
 				}
+				time.Sleep(5 * time.Second)
 				Expect(s.set.Waiting("step")).To(Succeed())
 				Expect(s.said()).To(ContainElement(ContainSubstring("up to date again")))
-				values, _, err := s.call()
-				Expect(err).NotTo(HaveOccurred())
-				Expect(values).To(HaveKey("one"))
+				s.sees(HaveKey("one"))
 			}, Declaration{MaxStale: time.Minute})
 		})
 	}
@@ -394,7 +394,7 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 		"after a short time":                     {20 * time.Second, 0, []time.Duration{time.Hour, time.Minute}},
 		"after a time that is too long for one":  {90 * time.Second, 1, []time.Duration{time.Hour, time.Minute}},
 		"after any time, for objects of any age": {time.Hour, 0, []time.Duration{0}},
-		"after a long time, for one of several":  {time.Hour, 1, []time.Duration{0, 2 * time.Minute}},
+		"after a long time, for one of several":  {time.Hour, 1, []time.Duration{0, 2 * time.Minute, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newAPIServer("one")
@@ -414,9 +414,7 @@ func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
 				time.Sleep(2 * cluster.LastPause)
 				lists, _ := c.asked()
 				Expect(lists).To(Equal(of.lists))
-				values, _, err := s.call()
-				Expect(err).NotTo(HaveOccurred())
-				Expect(values).To(Equal(map[string]string{"two": ""}))
+				s.sees(Equal(map[string]string{"two": ""}))
 			}, declared...)
 		})
 	}
@@ -430,9 +428,7 @@ func TestWatchesThatAProxyCutsGoOnSoon(t *testing.T) {
 			c.cut()
 			c.put("one", strconv.Itoa(n))
 			time.Sleep(1500 * time.Millisecond)
-			values, _, err := s.call()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(values).To(Equal(map[string]string{"one": strconv.Itoa(n)}))
+			s.sees(Equal(map[string]string{"one": strconv.Itoa(n)}))
 		}
 		lists, watches := c.asked()
 		Expect([]int{lists, watches}).To(Equal([]int{1, 11}))
@@ -454,9 +450,7 @@ func TestAClusterThatWentBackIsListed(t *testing.T) {
 		c.mu.Unlock()
 		c.fail(nil)
 		time.Sleep(cluster.LastPause)
-		values, _, err := s.call()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(values).To(Equal(map[string]string{"one": ""}))
+		s.sees(Equal(map[string]string{"one": ""}))
 	}, Declaration{MaxStale: time.Minute})
 }
 
@@ -480,9 +474,7 @@ func TestAVersionThatIsGoneMakesOneList(t *testing.T) {
 				Expect(lists).To(Equal(1))
 				c.put("one", "new")
 				time.Sleep(time.Second)
-				values, _, err := s.call()
-				Expect(err).NotTo(HaveOccurred())
-				Expect(values).To(Equal(map[string]string{"one": "new"}))
+				s.sees(Equal(map[string]string{"one": "new"}))
 			}, Declaration{MaxStale: time.Minute})
 		})
 	}
@@ -515,9 +507,7 @@ func TestObjectsThatMayBeListedButNotWatchedAreNotServedAndListedOnce(t *testing
 			c.put("one", "changed")
 			c.fail(nil)
 			time.Sleep(5 * time.Second)
-			values, _, err := s.call()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(values).To(Equal(map[string]string{"one": "changed"}))
+			s.sees(Equal(map[string]string{"one": "changed"}))
 			lists, _ = c.asked()
 			Expect(lists).To(Equal(map[time.Duration]int{0: 0, time.Minute: 1}[stale]), "an old list is not taken for a new one")
 			c.mu.Lock()
@@ -617,14 +607,9 @@ func TestManyObjectsAreListedInPages(t *testing.T) {
 			}
 		}
 		follow(t, c, func(t *testing.T, s *scene) {
-			values, _, err := s.call()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(values).To(HaveLen(1200))
-			if expires {
-				Expect(c.lists).To(HaveExactElements(HaveField("Limit", int64(500)), HaveField("Limit", int64(500)), HaveField("Limit", BeZero())))
-			} else {
-				Expect(c.lists).To(HaveLen(3))
-			}
+			s.sees(HaveLen(1200))
+			last := map[bool]int64{false: 500, true: 0}[expires]
+			Expect(c.lists).To(HaveExactElements(HaveField("Limit", int64(500)), HaveField("Limit", int64(500)), HaveField("Limit", last)))
 		}, Declaration{})
 	}
 }
@@ -637,9 +622,7 @@ func TestAListThatTakesLongerThanMaxStaleIsStored(t *testing.T) {
 	c.listing = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
 	follow(t, c, func(t *testing.T, s *scene) {
 		time.Sleep(2 * time.Minute)
-		values, _, err := s.call()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(values).To(HaveLen(4 * 500))
+		s.sees(HaveLen(4 * 500))
 		lists, watches := c.asked()
 		Expect([]int{lists, watches}).To(Equal([]int{1, 1}))
 	}, Declaration{MaxStale: time.Minute})

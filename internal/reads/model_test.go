@@ -294,7 +294,7 @@ var _ = Describe("A step's Reader", func() {
 		p := newPlay(example, declared...)
 		var before *reads.Snapshot
 		was, since := model{}, 0
-		for step := range 400 {
+		for step := range 200 {
 			if step%20 == 0 {
 				before, was, since = p.set.Snapshot(ctx), maps.Clone(p.model), step
 			}
@@ -306,7 +306,7 @@ var _ = Describe("A step's Reader", func() {
 		for _, o := range p.model {
 			objects = append(objects, o)
 		}
-		p.check(ctx, snapshots.Fill(ctx, p.set, objects, nil), p.model, 400, "the same objects in a test")
+		p.check(ctx, snapshots.Fill(ctx, p.set, objects, nil), p.model, 200, "the same objects in a test")
 		p.checkReplay(ctx)
 	},
 		Entry("of a Go type", &corev1.ConfigMap{}, nil),

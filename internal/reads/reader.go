@@ -210,7 +210,7 @@ func (r *Reader) fill(items reflect.Value, found []hit, q *query) error {
 		if err := r.decode(h.of, h.entry, item); err != nil {
 			return err
 		}
-		if q.labels != nil || len(q.others) > 0 {
+		if q.labels != nil || len(q.others) != 0 {
 			o, ok := item.(client.Object)
 			if !ok || !q.matches(h.of, o) {
 				items.Index(used).SetZero()

@@ -1,32 +1,54 @@
 package reads
 
-// This file plays what a source of objects can go through: lists, watches, interruptions, and functions that fail.
+// This file asks a Reader, and the metrics, about sources that are as a spec makes them.
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+func TestReads(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "reads")
+}
 
-// setOf returns the Set of one step with these declarations of ConfigMaps.
-func setOf(declared ...Declaration) *Set {
+// setOf returns the Set of one step with these declarations, which are of ConfigMaps where they do not say.
+func setOf(declared ...Declaration) *Set { return newSet(logr.Discard(), nil, declared...) }
+
+func newSet(log logr.Logger, metrics *Metrics, declared ...Declaration) *Set {
 	GinkgoHelper()
 	for i := range declared {
-		declared[i].Object, declared[i].Kind = &corev1.ConfigMap{}, configMapKind
+		if declared[i].Object == nil {
+			declared[i].Object, declared[i].Kind = &corev1.ConfigMap{}, corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		}
 	}
-	set, err := New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: declared}}, logr.Discard(), nil)
-	Expect(err).NotTo(HaveOccurred())
-	return set
+	return Must(New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: declared}}, log, metrics))
 }
 
 // configMap returns an object as a watch delivers it.
@@ -125,4 +147,144 @@ var _ = Describe("A declaration whose function fails for an object", func() {
 		Entry("by a list", func(src *source) { listed(src, configMap("a", "two")) }, "a"),
 		Entry("by a list of one of several namespaces", func(src *source) { listed(src, configMap("a", "two")) }, "a", "b"),
 	)
+})
+
+var _ = Describe("A Reader", func() {
+	It("ignores the namespace of a question about objects that are in none, as other clients do", func(ctx SpecContext) {
+		set := setOf(Declaration{
+			Object: &corev1.Node{}, Kind: corev1.SchemeGroupVersion.WithKind("Node"),
+			Index: map[string]client.IndexerFunc{"zone": func(o client.Object) []string { return []string{o.GetLabels()["zone"]} }},
+		})
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker", Labels: map[string]string{"zone": "x"}}}
+		listed(set.sources[0], node)
+		r := set.Snapshot(ctx).Reader("step")
+		var found corev1.Node
+		Expect(r.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "worker"}, &found)).To(Succeed())
+		var list corev1.NodeList
+		Expect(r.List(ctx, &list, client.InNamespace("shop"))).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+		Expect(r.List(ctx, &list, client.InNamespace("shop"), client.MatchingFields{"zone": "x"})).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+	})
+
+	It("names an object that the step does not declare, with a kind only if it has one", func(ctx SpecContext) {
+		set := setOf(Declaration{})
+		listed(set.sources[0])
+		get := func(o client.Object) error {
+			return set.Snapshot(ctx).Reader("step").Get(ctx, client.ObjectKey{Namespace: "shop", Name: "keys"}, o)
+		}
+		Expect(get(&corev1.Secret{})).To(MatchError(ContainSubstring("reads v1.Secret in namespace shop with name keys, but")))
+		job := &unstructured.Unstructured{}
+		job.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
+		Expect(get(job)).To(MatchError(ContainSubstring("reads unstructured.Unstructured (batch/v1, Kind=Job) in namespace shop")))
+	})
+
+	It("serves a kind whose name ends with List, and not the kind without that end", func(ctx SpecContext) {
+		kind := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "AllowList"}
+		untyped := &unstructured.Unstructured{}
+		untyped.SetGroupVersionKind(kind)
+		set := setOf(Declaration{Object: untyped, Kind: kind})
+		listed(set.sources[0])
+		r, all := set.Snapshot(ctx).Reader("step"), &unstructured.UnstructuredList{}
+		for name, matches := range map[string]types.GomegaMatcher{"AllowListList": Succeed(), "AllowList": Succeed(), "Allow": HaveOccurred()} {
+			all.SetGroupVersionKind(kind.GroupVersion().WithKind(name))
+			Expect(r.List(ctx, all)).To(matches, name)
+		}
+	})
+
+	It("finds nothing with a selector that matches nothing", func(ctx SpecContext) {
+		set := setOf(Declaration{})
+		listed(set.sources[0], configMap("a", "one"))
+		for _, nothing := range []client.ListOption{client.MatchingFieldsSelector{}, client.MatchingLabelsSelector{}} {
+			var list corev1.ConfigMapList
+			Expect(set.Snapshot(ctx).Reader("step").List(ctx, &list, nothing)).To(Succeed())
+			Expect(list.Items).To(BeEmpty(), "%T", nothing)
+		}
+	})
+})
+
+var _ = DescribeTable("Two steps share the objects that both declare", func(views, sources int, change func(a, b *Declaration)) {
+	a := Declaration{Object: &corev1.ConfigMap{}, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespaces: []string{"a"}, Labels: labels.SelectorFromSet(labels.Set{"team": "x"})}
+	b := a
+	change(&a, &b)
+	set := Must(New(clientgoscheme.Scheme, []Step{{"a", []Declaration{a}}, {"b", []Declaration{b}}}, logr.Discard(), nil))
+	Expect(set.views).To(HaveLen(views))
+	Expect(set.sources).To(HaveLen(sources))
+},
+	Entry("in the same way", 1, 1, func(_, _ *Declaration) {}),
+	Entry("but not of another kind", 2, 2, func(_, b *Declaration) { b.Kind.Kind, b.Object = "Secret", &corev1.Secret{} }),
+	Entry("but not in another form", 2, 2, func(_, b *Declaration) { b.Object = &metav1.PartialObjectMetadata{} }),
+	Entry("but not in another namespace", 2, 2, func(_, b *Declaration) { b.Namespaces = []string{"b"} }),
+	Entry("but not with other labels", 2, 2, func(_, b *Declaration) { b.Labels = nil }),
+	Entry("but not with other fields", 2, 2, func(_, b *Declaration) { b.Fields = fields.OneTermEqualSelector("metadata.name", "x") }),
+	Entry("in one watch, if one changes them", 2, 1, func(_, b *Declaration) { b.Transform = func(client.Object) {} }),
+	Entry("in one watch, if the other changes them", 2, 1, func(a, _ *Declaration) { a.Transform = func(client.Object) {} }),
+	Entry("with their index, if it is one declaration", 1, 1, func(a, b *Declaration) {
+		a.Index, a.Same = map[string]client.IndexerFunc{"x": nil}, "one"
+		b.Index, b.Same = a.Index, a.Same
+	}),
+	Entry("in one watch, if they are two declarations with an index", 2, 1, func(a, b *Declaration) {
+		a.Index, a.Same = map[string]client.IndexerFunc{"x": nil}, "one"
+		b.Index, b.Same = a.Index, "another"
+	}),
+)
+
+var _ = DescribeTable("A list has failed so that only a change in the cluster helps", func(err error, expected bool) {
+	Expect(refused(err)).To(Equal(expected))
+},
+	Entry("without a right", apierrors.NewForbidden(schema.GroupResource{}, "", nil), true),
+	Entry("without a user", apierrors.NewUnauthorized(""), true),
+	Entry("of what is not served", apierrors.NewNotFound(schema.GroupResource{}, ""), true),
+	Entry("of what has no lists", apierrors.NewMethodNotSupported(schema.GroupResource{}, "list"), true),
+	Entry("with a selector that is none", apierrors.NewBadRequest(""), true),
+	Entry("of an unknown kind", &meta.NoKindMatchError{}, true),
+	Entry("of a group that cannot be discovered", &apiutil.ErrResourceDiscoveryFailed{}, true),
+	Entry("of a namespace, for objects that are in none", errScope, true),
+	Entry("not if the API server is down", apierrors.NewServiceUnavailable(""), false),
+	Entry("not if it has not failed", nil, false),
+)
+
+var _ = Describe("The metrics of a source", func() {
+	var (
+		registry *prometheus.Registry
+		src      *source
+	)
+	value := func(name string) string {
+		GinkgoHelper()
+		_, v, found := strings.Cut(Shown(registry, name), name+`{objects="ConfigMap in namespace team-1"} `)
+		Expect(found).To(BeTrue())
+		return strings.TrimSpace(v)
+	}
+	BeforeEach(func() {
+		registry = prometheus.NewRegistry()
+		src = newSet(logr.Discard(), Must(NewMetrics(registry)), Declaration{Namespaces: []string{"team-1", "team-2"}}).sources[0]
+	})
+
+	It("count its own objects", func() {
+		const objects = "eirinix_read_objects"
+		listed(src, configMap("team-1", "a"), configMap("team-1", "b"))
+		Expect(value(objects)).To(Equal("2"))
+		for range 2 {
+			src.update(configMap("team-1", "c"))
+		}
+		Expect(value(objects)).To(Equal("3"))
+		for range 2 {
+			src.remove(configMap("team-1", "a"))
+		}
+		Expect(value(objects)).To(Equal("2"))
+		listed(src, configMap("team-1", "a"))
+		Expect(value(objects)).To(Equal("1"))
+	})
+
+	It("have the time of an interruption, but not before the first list", func() {
+		const interruption = "eirinix_read_interruption_timestamp_seconds"
+		src.failed(time.Time{}, errors.New("refused"))
+		Expect(value(interruption)).To(Equal("0"))
+		listed(src)
+		Expect(value(interruption)).To(Equal("0"))
+		src.failed(time.Time{}, errors.New("refused"))
+		Expect(value(interruption)).To(HaveSuffix("e+09"))
+		src.succeeded()
+		Expect(value(interruption)).To(Equal("0"))
+	})
 })

@@ -81,10 +81,11 @@ func (e *entry) compare(other *entry) int {
 func (e *entry) before(other *entry) bool { return e.compare(other) < 0 }
 
 func (i indexed) before(other indexed) bool {
-	if i.value != other.value {
-		return i.value < other.value
+	by := strings.Compare(i.value, other.value)
+	if by == 0 {
+		by = i.entry.compare(other.entry)
 	}
-	return i.entry.before(other.entry)
+	return by < 0
 }
 
 // pivots are entries to look for.

@@ -1,5 +1,7 @@
 package main
 
+// This file evaluates the alerts over series that are made up, and compares queries with the metrics that there are.
+
 import (
 	"context"
 	"encoding/json"
@@ -48,17 +50,23 @@ func parse(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
+// expression parses a query.
+func expression(t *testing.T, query string) parser.Expr {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return expr
+}
+
 // firing evaluates all rules each minute, and returns the alerts that fire at some time, with their labels.
 func firing(t *testing.T, from storage.Queryable, began time.Time, minutes int) (found map[string]labels.Labels) {
 	t.Helper()
 	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 100_000)
 	query, found := rules.EngineQueryFunc(engine, from), map[string]labels.Labels{}
 	for _, r := range parse(t) {
-		expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rule := rules.NewAlertingRule(r.Alert, expr, time.Duration(r.For), time.Duration(r.KeepFiringFor),
+		rule := rules.NewAlertingRule(r.Alert, expression(t, r.Expr), time.Duration(r.For), time.Duration(r.KeepFiringFor),
 			labels.FromMap(r.Labels), labels.FromMap(r.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
 		for minute := range minutes {
 			if _, err := rule.Eval(t.Context(), 0, began.Add(time.Duration(minute)*time.Minute), query, nil, 0); err != nil {
@@ -318,13 +326,8 @@ func (d described) check(t *testing.T, query string) {
 	for old, value := range map[string]string{"$__rate_interval": "5m", "$step": ".*", "$secret": ".*"} {
 		query = strings.ReplaceAll(query, old, value)
 	}
-	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
-	if err != nil {
-		t.Errorf("%s: %v", query, err)
-		return
-	}
 	allowed, used := []string{}, []string{}
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+	parser.Inspect(expression(t, query), func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
 		case *parser.VectorSelector:
 			if _, ok := d[n.Name]; !ok {
@@ -377,12 +380,8 @@ func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
 // withCanary returns the selectors of a query that select the calls of diagnoses among those of steps.
 func (d described) withCanary(t *testing.T, query string) (found []string) {
 	t.Helper()
-	expr, err := parser.NewParser(parser.Options{}).ParseExpr(regexp.MustCompile(`\$\w+`).ReplaceAllString(query, "5m"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	names := []string{"step", "webhook"}
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+	parser.Inspect(expression(t, regexp.MustCompile(`\$\w+`).ReplaceAllString(query, "5m")), func(n parser.Node, _ []parser.Node) error {
 		if s, ok := n.(*parser.VectorSelector); ok && slices.ContainsFunc(d[s.Name], func(l string) bool { return slices.Contains(names, l) }) &&
 			!slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
 				return slices.Contains(names, m.Name) && m.Matches("sidecar") && !m.Matches(diagnose.CanaryName)

@@ -1,22 +1,28 @@
 package conformance_test
 
+// This file runs Managers that the suite's API server calls, and keeps what their steps see.
+
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-
-	"go.uber.org/zap"
 )
 
 // mode is how the API server reaches the webhook. It is also the label of the specs that run in it.
@@ -95,9 +101,8 @@ func makeService(ctx context.Context, namespace, name string) {
 	Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsAlreadyExists)))
 }
 
-// serve runs a Manager with these steps until the spec ends. It returns once the API server is seen to call it:
-// for that each of its configurations ends with the entry of a marker, see marker_test.go. A second Manager in a
-// namespace needs another OperatorFingerprint; change, which may be nil, can give it one.
+// serve runs a Manager with these steps until the spec ends. It returns once the API server is seen to call it: for that
+// each of its configurations ends with the entry of a marker. change may be nil.
 func serve(ctx context.Context, mode mode, namespace string, change func(*eirinix.ManagerOptions), steps ...any) *eirinix.ExtensionManager {
 	GinkgoHelper()
 	o := optionsFor(ctx, mode, namespace)
@@ -160,14 +165,6 @@ func mutatingConfiguration(ctx context.Context, m *eirinix.ExtensionManager) *ad
 	return c
 }
 
-func validatingConfiguration(ctx context.Context, m *eirinix.ExtensionManager) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	GinkgoHelper()
-	name := m.GetManagerOptions().OperatorFingerprint + "-validating-hook"
-	c, err := clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return c
-}
-
 func newConfigMap(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 }
@@ -176,13 +173,152 @@ func createConfigMap(ctx context.Context, namespace string, c *corev1.ConfigMap)
 	return clients().CoreV1().ConfigMaps(namespace).Create(ctx, c, metav1.CreateOptions{})
 }
 
-func newPod(name string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-	}
-}
-
 func createPod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	return clients().CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
+
+// A marker shows that the API server acts on a configuration, which it announces nowhere: it refuses every config
+// map with its label in a namespace where nothing else is done, so a dry run there shows whether it is called.
+type marker struct {
+	fingerprint, kind string // kind: mutating or validating; each has an informer of its own
+	step              any
+}
+
+// markerNamespace belongs to the markers alone.
+const markerNamespace = "conformance-markers"
+
+const markerLabel = "conformance-marker"
+
+// markersFor returns a marker for each configuration that the steps will be in.
+func markersFor(fingerprint string, steps []any) []marker {
+	var markers []marker
+	needed := map[bool]bool{}
+	for _, s := range steps {
+		needed[validates(s)] = true
+	}
+	if needed[false] {
+		m := marker{fingerprint: fingerprint, kind: "mutating"}
+		m.step = eirinix.Mutation[*corev1.ConfigMap]{ID: "marker-mutating", Settings: m.settings(), Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return m.refusal()
+		}}
+		markers = append(markers, m)
+	}
+	if needed[true] {
+		m := marker{fingerprint: fingerprint, kind: "validating"}
+		m.step = eirinix.Validation[*corev1.ConfigMap]{ID: "marker-validating", Settings: m.settings(), Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return m.refusal()
+		}}
+		markers = append(markers, m)
+	}
+	return markers
+}
+
+// validates reports whether a step goes into the validating configuration.
+func validates(step any) bool {
+	name := reflect.TypeOf(step).Name()
+	return strings.HasPrefix(name, "Validation[") || strings.HasPrefix(name, "Subresource[")
+}
+
+func (m marker) label() map[string]string {
+	return map[string]string{markerLabel: m.fingerprint + "." + m.kind}
+}
+
+func (m marker) refusal() error { return eirinix.Deny("%s marker of %s", m.kind, m.fingerprint) }
+
+func (m marker) settings() eirinix.Settings {
+	return eirinix.Settings{
+		Isolated:   true,
+		Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: markerNamespace}},
+		Objects:    &metav1.LabelSelector{MatchLabels: m.label()},
+		Rules:      ruleFor("", "v1", []string{"configmaps"}, created),
+	}
+}
+
+// called reports whether the API server calls the marker now.
+func (m marker) called(ctx context.Context) bool {
+	_, err := clients().CoreV1().ConfigMaps(markerNamespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: m.label()},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err != nil && strings.Contains(err.Error(), m.refusal().Error())
+}
+
+func (m marker) await(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(m.called).WithArguments(ctx).WithContext(ctx).WithPolling(pollMarker).Should(BeTrue(), "the API server never called the %s marker of %s", m.kind, m.fingerprint)
+}
+
+// A callLog keeps the calls of steps. It is safe for concurrent use.
+type callLog struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (t *callLog) add(call ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls = append(t.calls, strings.Join(call, " "))
+}
+
+func (t *callLog) list() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.calls)
+}
+
+// take returns the calls since the last time.
+func (t *callLog) take() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls := t.calls
+	t.calls = nil
+	return calls
+}
+
+// counts returns the number of calls of each kind.
+func (t *callLog) counts() map[string]int {
+	counts := map[string]int{}
+	for _, c := range t.list() {
+		counts[c]++
+	}
+	return counts
+}
+
+// overheard collects the warnings that a client is sent.
+type overheard struct{ callLog }
+
+func (o *overheard) HandleWarningHeader(_ int, _, text string) { o.add(text) }
+
+// ruleFor is a rule for resources of one group and version; a resource may have a subresource behind a slash.
+func ruleFor(group, version string, resources []string, operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: operations,
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources},
+	}}
+}
+
+// labelOnce sets a label that is not there yet, so that it may be called again.
+func labelOnce(id, key, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
+	return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, value)
+		return nil
+	}}
+}
+
+// rawStep is an Extension that answers with a Response of its own making, for rules of its own.
+type rawStep struct {
+	name     string
+	settings eirinix.Settings
+	handle   func(admission.Request) admission.Response
+}
+
+func (s rawStep) Name() string               { return s.name }
+func (s rawStep) Settings() eirinix.Settings { return s.settings }
+func (s rawStep) Handle(_ context.Context, _ eirinix.Manager, _ *corev1.Pod, req admission.Request) admission.Response {
+	return s.handle(req)
+}
+
+const (
+	created = admissionregistrationv1.Create
+	updated = admissionregistrationv1.Update
+	deleted = admissionregistrationv1.Delete
+)

@@ -1,20 +1,27 @@
 package conformance_test
 
+// This file plays matchConditions, and a webhook on which the whole cluster depends.
+
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/preview"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // where makes named conditions of expressions.
@@ -24,24 +31,6 @@ func where(expressions ...string) []admissionregistrationv1.MatchCondition {
 		conditions = append(conditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("condition-%d", i), Expression: e})
 	}
 	return conditions
-}
-
-func many(n int) []admissionregistrationv1.MatchCondition {
-	expressions := make([]string, n)
-	for i := range expressions {
-		expressions[i] = "true"
-	}
-	return where(expressions...)
-}
-
-// expensive compiles, and costs more than one evaluation may.
-func expensive() string {
-	ten := "[0,1,2,3,4,5,6,7,8,9]"
-	open := ""
-	for i := range 7 {
-		open += fmt.Sprintf("%s.all(x%d, ", ten, i)
-	}
-	return open + "x0 >= 0" + strings.Repeat(")", 7)
 }
 
 var _ = Describe("S26 matchConditions", Label("S26"), func() {
@@ -58,7 +47,7 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 		}
 		return []any{
 			eirinix.Mutation[*corev1.Pod]{ID: "mutating", Settings: settings, Apply: note("mutating")},
-			eirinix.Validation[*corev1.Pod]{ID: "validating", Settings: settings, Create: note("validating"), Delete: note("deleting")},
+			eirinix.Validation[*corev1.Pod]{ID: "validating", Settings: settings, Create: note("validating")},
 		}
 	}
 
@@ -68,7 +57,7 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 			namespace, calls := newNamespace(ctx), &callLog{}
 			serve(ctx, mode, namespace, nil, steps(calls, conditions, policy)...)
 			for _, name := range []string{"test1", "test2"} {
-				_, err := createPod(ctx, namespace, newPod(name))
+				_, err := createPod(ctx, namespace, NewPod(name, nil))
 				if refused != "" {
 					Expect(err).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(refused))))
 				} else {
@@ -82,93 +71,98 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 			Expect(calls.list()).To(ConsistOf(expected))
 		},
 			Entry("one is true", where("object.metadata.name != 'test1'"), fail, []string{"test2"}, "", SpecTimeout(2*patience)),
-			Entry("all must be true", where("object.metadata.name != 'test1'", "object.metadata.name != 'test2'"), fail, nil, "", SpecTimeout(2*patience)),
-			Entry("any false skips, whatever errs", where(missing, "true", "false", "true", missing), fail, nil, "", SpecTimeout(2*patience)),
 			Entry("an error under Fail refuses, with 403 and without a call", where(missing, "true"), fail, nil, "no such key: nonExistentProperty", SpecTimeout(2*patience)),
 			Entry("an error under Ignore skips", where(missing, "true"), ignore, nil, "", SpecTimeout(2*patience)),
-			Entry("more than one evaluation may cost is an error under Fail", where(expensive()), fail, nil, "cost", SpecTimeout(2*patience)),
-			Entry("more than one evaluation may cost skips under Ignore", where(expensive()), ignore, nil, "", SpecTimeout(2*patience)),
-			Entry("oldObject is null on CREATE", where("oldObject == null"), fail, []string{"test1", "test2"}, "", SpecTimeout(2*patience)),
-			Entry("64 of them", many(64), fail, []string{"test1", "test2"}, "", SpecTimeout(2*patience)),
 		)
-
-		It("see the object that goes as oldObject on DELETE", func(ctx SpecContext) {
-			namespace, calls := newNamespace(ctx), &callLog{}
-			serve(ctx, mode, namespace, nil, steps(calls, where("object == null && oldObject.metadata.name == 'test1'"), fail)...)
-			for _, name := range []string{"test1", "test2"} {
-				_, err := createPod(ctx, namespace, newPod(name))
-				Expect(err).NotTo(HaveOccurred())
-				Expect(clients().CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
-			}
-			// A pod that goes at once is admitted twice: to be marked, and to be removed.
-			Expect(calls.list()).To(And(Not(BeEmpty()), HaveEach("deleting test1")))
-		}, SpecTimeout(2*patience))
-
-		It("may ask for the user's rights", func(ctx SpecContext) {
-			namespace, calls := newNamespace(ctx), &callLog{}
-			serve(ctx, mode, namespace, nil, steps(calls, where("!authorizer.group('').resource('pods').namespace(request.namespace).check('bypass').allowed()"), fail)...)
-			ordinary, err := controlPlane().User("ordinary-" + namespace)
-			Expect(err).NotTo(HaveOccurred())
-			rbac := clients().RbacV1()
-			_, err = rbac.Roles(namespace).Create(ctx, &rbacv1.Role{
-				ObjectMeta: metav1.ObjectMeta{Name: "creator"},
-				Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create"}}},
-			}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			_, err = rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: "creator"},
-				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "creator"},
-				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ordinary-" + namespace}},
-			}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			_, err = createPod(ctx, namespace, newPod("of-the-administrator"))
-			Expect(err).NotTo(HaveOccurred())
-			Expect(calls.list()).To(BeEmpty())
-			Eventually(func() error { // the authorizer learns of the role from an informer
-				_, err := Clients(ordinary).CoreV1().Pods(namespace).Create(ctx, newPod("of-ordinary"), metav1.CreateOptions{})
-				return err
-			}).WithContext(ctx).Should(Succeed())
-			Expect(calls.list()).To(ConsistOf("mutating of-ordinary", "validating of-ordinary"))
-		}, SpecTimeout(2*patience))
 	})
 
-	DescribeTable("that the API server would refuse are refused before it is asked, for the same reason",
-		func(ctx SpecContext, conditions []admissionregistrationv1.MatchCondition, reason string) {
-			namespace := newNamespace(ctx)
-			m := eirinix.NewManager(optionsFor(ctx, urlMode, namespace))
-			for _, s := range steps(&callLog{}, conditions, fail) {
-				Expect(m.AddExtension(s)).To(Succeed())
-			}
-			ours := m.Validate()
-			Expect(ours).To(MatchError(And(ContainSubstring(reason), ContainSubstring(`"mutating"`), ContainSubstring(`"validating"`), ContainSubstring("Settings.Conditions"))))
-
-			_, theirs := clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-				ObjectMeta: metav1.ObjectMeta{Name: namespace},
-				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-					Name: "a.b.c", SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-					ClientConfig:    admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
-					MatchConditions: conditions,
-				}},
-			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			Expect(theirs).To(And(Satisfy(apierrors.IsInvalid), MatchError(ContainSubstring(reason))))
-		},
-		Entry("65 of them", many(65), "must have at most 64 items", SpecTimeout(patience)),
-		Entry("a name twice", append(where("true"), where("false")...), "Duplicate value", SpecTimeout(patience)),
-		Entry("no name", []admissionregistrationv1.MatchCondition{{Expression: "true"}}, "Required value", SpecTimeout(patience)),
-		Entry("no expression", where(""), "Required value", SpecTimeout(patience)),
-		Entry("a name that is none", []admissionregistrationv1.MatchCondition{{Name: "a b", Expression: "true"}}, "Invalid value", SpecTimeout(patience)),
-	)
-
-	DescribeTable("that do not compile are refused by the API server, which ends the start",
+	DescribeTable("that do not compile are refused by the API server, which ends the start, and by a preview",
 		func(ctx SpecContext, expression, reason string) {
-			m := eirinix.NewManager(optionsFor(ctx, urlMode, newNamespace(ctx)))
-			for _, s := range steps(&callLog{}, where(expression), fail) {
-				Expect(m.AddExtension(s)).To(Succeed())
+			o := optionsFor(ctx, urlMode, newNamespace(ctx))
+			bad := func() *eirinix.ExtensionManager {
+				m := eirinix.NewManager(o)
+				for _, s := range steps(&callLog{}, where(expression), fail) {
+					Expect(m.AddExtension(s)).To(Succeed())
+				}
+				return m
 			}
-			Expect(m.Validate()).To(Succeed())
+			m := bad()
+			Expect(m.Validate()).To(Succeed(), "it compiles nothing")
 			Expect(m.Run(ctx)).To(And(Satisfy(apierrors.IsInvalid), MatchError(And(ContainSubstring(reason), ContainSubstring("webhooks[0].matchConditions[0].expression")))))
+			Expect(m.Ready()).NotTo(BeClosed())
+
+			By("previewing it without a cluster")
+			Expect(preview.Command(ctx, bad(), []string{"-"}, func(o *preview.Options) {
+				o.Stdin, o.Stdout, o.Stderr = strings.NewReader("{apiVersion: v1, kind: Pod, metadata: {name: a}}"), io.Discard, io.Discard
+			})).To(MatchError(And(ContainSubstring("correct Settings.Conditions"), ContainSubstring(reason))), "for the same reason")
 		},
 		Entry("a syntax error", "object.metadata.", "compilation failed", SpecTimeout(patience)),
 		Entry("not a boolean", "'yes'", "must evaluate to bool", SpecTimeout(patience)),
 	)
+})
+
+// everything is a validation of all there is, of which the whole cluster depends.
+func everything() eirinix.Validation[*unstructured.Unstructured] {
+	allow := func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil }
+	return eirinix.Validation[*unstructured.Unstructured]{
+		ID: "everything",
+		Settings: eirinix.Settings{
+			Rules:                ruleFor("*", "*", []string{"*/*"}, admissionregistrationv1.OperationAll),
+			Namespaces:           &metav1.LabelSelector{},
+			FailurePolicy:        admissionregistrationv1.Fail,
+			Timeout:              time.Second,
+			AllowClusterCritical: true,
+		},
+		Create: allow, Delete: allow,
+	}
+}
+
+var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", Label("S27"), func() {
+	It("survives the API server's restart, and the cluster heals when its configuration is deleted, or its Manager comes back", func(ctx SpecContext) {
+		// A control plane of its own: everything on it is refused for a while.
+		plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(plane.Stop)
+		o := eirinix.ManagerOptions{
+			Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: plane.Config(),
+			OperatorFingerprint: "broken", Logger: zap.New(Log()).Sugar(),
+		}
+		run := func() (m *eirinix.ExtensionManager, stop func()) {
+			m = eirinix.NewManager(o)
+			Expect(m.AddExtension(everything())).To(Succeed())
+			done := make(chan error, 1)
+			go func() { done <- m.Run(context.WithoutCancel(ctx)) }()
+			stop = func() {
+				m.Stop()
+				Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
+			}
+			DeferCleanup(m.Stop)
+			Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
+			return m, stop
+		}
+		create := func(ctx context.Context, name string) error {
+			_, err := Clients(plane.Config()).AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, NewDeployment(name), metav1.CreateOptions{})
+			return err
+		}
+		refused := And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring("everything.broken.eirinix")))
+
+		_, stop := run()
+		Expect(create(ctx, "served")).To(Succeed())
+		stop()
+		Expect(create(ctx, "broken")).To(refused)
+
+		By("restarting the API server")
+		Expect(plane.APIServer().Restart(ctx)).To(Succeed())
+		Expect(create(ctx, "restarted")).To(refused)
+
+		By("starting the Manager again")
+		m, stop := run()
+		Eventually(create).WithArguments(ctx, "back").WithContext(ctx).Should(Succeed())
+		stop()
+		Expect(create(ctx, "broken-again")).To(refused)
+
+		By("deleting the configuration")
+		Expect(m.Unregister(ctx)).To(Succeed())
+		Eventually(create).WithArguments(ctx, "healed").WithContext(ctx).Should(Succeed())
+	}, SpecTimeout(6*patience))
 })

@@ -1,5 +1,7 @@
 package conformance_test
 
+// This file compares the reinvocation of steps by the library with that of webhooks by the API server.
+
 import (
 	"context"
 	"fmt"
@@ -8,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
@@ -40,13 +41,6 @@ var (
 	fight = func(value string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, "fight", value) }
 	}
-	prioritize = func(class string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			if p.Spec.PriorityClassName != class {
-				p.Spec.PriorityClassName, p.Spec.Priority = class, nil
-			}
-		}
-	}
 )
 
 // podSteps makes the steps; isolated ones are a webhook each, the others share one entry, and so are a chain, if their
@@ -67,145 +61,84 @@ func podSteps(calls *callLog, isolated bool, all []reinvoked) []any {
 	return steps
 }
 
-func labelledPod(labels map[string]string) *corev1.Pod {
-	p := newPod("labelled")
-	p.Labels = map[string]string{"x": "true"}
-	for k, v := range labels {
-		p.Labels[k] = v
-	}
-	return p
-}
+func labelledPod() *corev1.Pod { return NewPod("labelled", map[string]string{"x": "true"}) }
 
 type reinvocation struct {
-	steps     []reinvoked
-	start     map[string]string // labels of the pod
-	calls     map[string]int
-	labels    map[string]string
-	mutations map[string]bool // audit: round and index to whether it mutated
+	steps  []reinvoked
+	calls  map[string]int
+	labels map[string]string
 }
 
 var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 	var (
-		namespace, low, high string
-		calls                *callLog
+		namespace string
+		calls     *callLog
 	)
-	BeforeEach(func(ctx SpecContext) {
-		namespace, calls = newNamespace(ctx), &callLog{}
-		low, high = namespace+"-low", namespace+"-high"
-		for class, value := range map[string]int32{low: 1, high: 10} {
-			_, err := clients().SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
-				ObjectMeta: metav1.ObjectMeta{Name: class}, Value: value,
-			}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(func(ctx context.Context) error {
-				return clients().SchedulingV1().PriorityClasses().Delete(ctx, class, metav1.DeleteOptions{})
-			})
-		}
-	})
+	BeforeEach(func(ctx SpecContext) { namespace, calls = newNamespace(ctx), &callLog{} })
 
 	cases := []TableEntry{
 		Entry("no reinvocation for a webhook that changes nothing", reinvocation{
-			steps:     []reinvoked{{id: "noop", policy: ifNeeded, apply: noop}},
-			calls:     map[string]int{"noop": 1},
-			mutations: map[string]bool{"round_0_index_0": false},
-		}),
+			steps:  []reinvoked{{id: "noop", policy: ifNeeded, apply: noop}},
+			calls:  map[string]int{"noop": 1},
+			labels: map[string]string{"x": "true"},
+		}, SpecTimeout(2*patience)),
 		Entry("no reinvocation of the one that mutates", reinvocation{
-			steps:     []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}},
-			calls:     map[string]int{"addlabel": 1},
-			labels:    map[string]string{"x": "true", "a": "true"},
-			mutations: map[string]bool{"round_0_index_0": true},
-		}),
+			steps:  []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}},
+			calls:  map[string]int{"addlabel": 1},
+			labels: map[string]string{"x": "true", "a": "true"},
+		}, SpecTimeout(2*patience)),
 		Entry("A again after B has mutated, and B not", reinvocation{
-			steps:     []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}, {id: "onlabel", policy: ifNeeded, apply: onLabel}},
-			calls:     map[string]int{"addlabel": 2, "onlabel": 1},
-			labels:    map[string]string{"x": "true", "a": "true", "b": "true"},
-			mutations: map[string]bool{"round_0_index_0": true, "round_0_index_1": true, "round_1_index_0": false},
-		}),
+			steps:  []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}, {id: "onlabel", policy: ifNeeded, apply: onLabel}},
+			calls:  map[string]int{"addlabel": 2, "onlabel": 1},
+			labels: map[string]string{"x": "true", "a": "true", "b": "true"},
+		}, SpecTimeout(2*patience)),
 		Entry("fighters twice each, and the last wins", reinvocation{
-			steps:     []reinvoked{{id: "settrue", policy: ifNeeded, apply: fight("true")}, {id: "setfalse", policy: ifNeeded, apply: fight("false")}},
-			calls:     map[string]int{"settrue": 2, "setfalse": 2},
-			labels:    map[string]string{"x": "true", "fight": "false"},
-			mutations: map[string]bool{"round_0_index_0": true, "round_0_index_1": true, "round_1_index_0": true, "round_1_index_1": true},
-		}),
+			steps:  []reinvoked{{id: "settrue", policy: ifNeeded, apply: fight("true")}, {id: "setfalse", policy: ifNeeded, apply: fight("false")}},
+			calls:  map[string]int{"settrue": 2, "setfalse": 2},
+			labels: map[string]string{"x": "true", "fight": "false"},
+		}, SpecTimeout(2*patience)),
 		Entry("never for a pod that the objectSelector missed in round 0", reinvocation{
 			steps: []reinvoked{
 				{id: "onlabel", policy: ifNeeded, apply: onLabel, objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "true"}}},
 				{id: "addlabel", policy: ifNeeded, apply: addLabel},
 			},
-			calls:     map[string]int{"addlabel": 1},
-			labels:    map[string]string{"x": "true", "a": "true"},
-			mutations: map[string]bool{"round_0_index_1": true},
-		}),
+			calls:  map[string]int{"addlabel": 1},
+			labels: map[string]string{"x": "true", "a": "true"},
+		}, SpecTimeout(2*patience)),
 		Entry("no webhook with policy Never", reinvocation{
-			steps:     []reinvoked{{id: "onlabel", policy: never, apply: onLabel}, {id: "addlabel", policy: never, apply: addLabel}},
-			calls:     map[string]int{"addlabel": 1, "onlabel": 1},
-			labels:    map[string]string{"x": "true", "a": "true"},
-			mutations: map[string]bool{"round_0_index_0": false, "round_0_index_1": true},
-		}),
+			steps:  []reinvoked{{id: "onlabel", policy: never, apply: onLabel}, {id: "addlabel", policy: never, apply: addLabel}},
+			calls:  map[string]int{"addlabel": 1, "onlabel": 1},
+			labels: map[string]string{"x": "true", "a": "true"},
+		}, SpecTimeout(2*patience)),
 		Entry("no webhook without policy", reinvocation{
-			steps:     []reinvoked{{id: "onlabel", apply: onLabel}, {id: "addlabel", apply: addLabel}},
-			calls:     map[string]int{"addlabel": 1, "onlabel": 1},
-			labels:    map[string]string{"x": "true", "a": "true"},
-			mutations: map[string]bool{"round_0_index_0": false, "round_0_index_1": true},
-		}),
+			steps:  []reinvoked{{id: "onlabel", apply: onLabel}, {id: "addlabel", apply: addLabel}},
+			calls:  map[string]int{"addlabel": 1, "onlabel": 1},
+			labels: map[string]string{"x": "true", "a": "true"},
+		}, SpecTimeout(2*patience)),
 	}
 
-	DescribeTable("by the API server, of steps that are a webhook each, as its audit log shows", func(ctx SpecContext, r reinvocation) {
-		audited := auditedServer(ctx)
-		serve(ctx, urlMode, namespace, nil, podSteps(calls, true, r.steps)...)
-		audited.await(ctx, namespace, "pods", calls)
-		pod := labelledPod(r.start)
-		pod.Spec.PriorityClassName = low // an in-tree plugin mutates first, which reinvokes no webhook
-		created, err := Clients(audited.Config()).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		if r.labels != nil {
-			Expect(created.Labels).To(Equal(r.labels))
-		}
-		Expect(calls.counts()).To(Equal(r.calls))
-		Expect(audited.mutations(ctx, namespace, "labelled")).To(Equal(r.mutations))
-	}, cases)
-
-	DescribeTable("by the library, of steps that share an entry if their selectors are equal", func(ctx SpecContext, r reinvocation) {
-		m := serve(ctx, serviceMode, namespace, nil, podSteps(calls, false, r.steps)...)
-		selectors := map[string]bool{}
-		for _, s := range r.steps {
-			selectors[metav1.FormatLabelSelector(s.objects)] = true
-		}
-		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(len(selectors)+2), "a chain for each selector, the marker, and the canary")
-		created, err := createPod(ctx, namespace, labelledPod(r.start))
-		Expect(err).NotTo(HaveOccurred())
-		if r.labels != nil {
-			Expect(created.Labels).To(Equal(r.labels))
-		}
-		Expect(calls.counts()).To(Equal(r.calls))
-	}, cases)
-
-	eachMode(func(mode mode) {
-		It("follows an in-tree plugin that a webhook has given a reason to run again", func(ctx SpecContext) {
-			serve(ctx, mode, namespace, nil, podSteps(calls, true, []reinvoked{{id: "prioritize", policy: ifNeeded, apply: prioritize(high)}})...)
-			pod := labelledPod(nil)
-			pod.Spec.PriorityClassName = low
-			created, err := createPod(ctx, namespace, pod)
+	for _, isolated := range []bool{true, false} {
+		by := map[bool]string{true: "by the API server, of steps that are a webhook each", false: "by the library, of steps that share an entry if their selectors are equal"}[isolated]
+		DescribeTable(by, func(ctx SpecContext, r reinvocation) {
+			m := serve(ctx, serviceMode, namespace, nil, podSteps(calls, isolated, r.steps)...)
+			webhooks := map[string]bool{} // a chain for each selector
+			for _, s := range r.steps {
+				webhooks[map[bool]string{true: s.id, false: metav1.FormatLabelSelector(s.objects)}[isolated]] = true
+			}
+			Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(len(webhooks)+2), "the marker, and the canary")
+			created, err := createPod(ctx, namespace, labelledPod())
 			Expect(err).NotTo(HaveOccurred())
-			Expect(created.Spec.PriorityClassName).To(Equal(high))
-			Expect(created.Spec.Priority).To(HaveValue(BeEquivalentTo(10)))
-			Expect(calls.counts()).To(Equal(map[string]int{"prioritize": 2}))
-		}, SpecTimeout(2*patience))
-
-		It("has the in-tree plugin refuse the change of a webhook", func(ctx SpecContext) {
-			serve(ctx, mode, namespace, nil, podSteps(calls, true, []reinvoked{{id: "invalid", policy: ifNeeded, apply: prioritize("invalid")}})...)
-			_, err := createPod(ctx, namespace, labelledPod(nil))
-			Expect(err).To(MatchError(ContainSubstring("no PriorityClass with name invalid was found")))
-			Expect(calls.counts()).To(Equal(map[string]int{"invalid": 1}))
-		}, SpecTimeout(2*patience))
-	})
+			Expect(created.Labels).To(Equal(r.labels))
+			Expect(calls.counts()).To(Equal(r.calls))
+		}, cases)
+	}
 
 	It("reinvokes a chain as a whole when another webhook has mutated after it", func(ctx SpecContext) {
 		steps := podSteps(calls, false, []reinvoked{{id: "first", policy: ifNeeded, apply: noop}, {id: "second", policy: ifNeeded, apply: noop}})
 		steps = append(steps, podSteps(calls, true, []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}})...)
 		m := serve(ctx, urlMode, namespace, nil, steps...)
 		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(4), "the chain, the other, the marker, and the canary")
-		_, err := createPod(ctx, namespace, labelledPod(nil))
+		_, err := createPod(ctx, namespace, labelledPod())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(calls.counts()).To(Equal(map[string]int{"first": 2, "second": 2, "addlabel": 1}), fmt.Sprint(calls.list()))
 	}, SpecTimeout(2*patience))

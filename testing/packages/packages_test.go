@@ -1,5 +1,7 @@
 package packages
 
+// This file compares the charts and bases of a program with its objects, as helm and kustomize read them.
+
 import (
 	"bytes"
 	"context"
@@ -118,20 +120,13 @@ func plain(t *testing.T, stream string) (all []string) {
 }
 
 // same compares objects, and shows those that differ.
-func same(t *testing.T, got, want []string) {
+func same(t *testing.T, got, expected []string) {
 	t.Helper()
-	for _, text := range got {
-		if !slices.Contains(want, text) {
-			t.Errorf("not expected:\n%s", text)
-		}
-	}
-	for _, text := range want {
-		if !slices.Contains(got, text) {
-			t.Errorf("missing:\n%s", text)
-		}
-	}
-	if len(got) == 0 {
-		t.Error("there are no objects")
+	g := NewWithT(t)
+	g.Expect(got).NotTo(BeEmpty())
+	for of, pair := range map[string][2][]string{"not expected": {got, expected}, "missing": {expected, got}} {
+		only := slices.DeleteFunc(slices.Clone(pair[0]), func(text string) bool { return slices.Contains(pair[1], text) })
+		g.Expect(strings.Join(only, "---\n")).To(BeEmpty(), of)
 	}
 }
 
@@ -187,13 +182,19 @@ func render(t *testing.T, objects []client.Object, values map[string]any) (strin
 	return stream.String(), err
 }
 
+// rendersTo renders the chart of objects with values, and compares it with other objects.
+func rendersTo(t *testing.T, objects []client.Object, values map[string]any, expected []client.Object) {
+	t.Helper()
+	stream, err := render(t, objects, values)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	same(t, plain(t, stream), written(t, expected))
+}
+
 func TestTheChartRendersToTheObjects(t *testing.T) {
 	for name, changes := range programs {
 		t.Run(name, func(t *testing.T) {
-			g, objects := NewWithT(t), program(t, changes...)
-			stream, err := render(t, objects, nil)
-			g.Expect(err).NotTo(HaveOccurred())
-			same(t, plain(t, stream), written(t, objects))
+			objects := program(t, changes...)
+			rendersTo(t, objects, nil, objects)
 		})
 	}
 }
@@ -239,36 +240,28 @@ func TestValuesDoWhatOptionsDo(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			stream, err := render(t, program(t, split, audits, monitored), c.values)
-			g.Expect(err).NotTo(HaveOccurred())
-			same(t, plain(t, stream), written(t, program(t, split, audits, monitored, c.option)))
+			rendersTo(t, program(t, split, audits, monitored), c.values, program(t, split, audits, monitored, c.option))
 		})
 	}
 }
 
 // Values that no option has change the pods alone.
 func TestValuesChangePods(t *testing.T) {
-	all := func(change func(*corev1.PodTemplateSpec)) func([]client.Object) []client.Object {
+	// templates changes the pods of a program, or those that serve alone.
+	templates := func(serving bool, change func(*corev1.PodTemplateSpec)) func([]client.Object) []client.Object {
 		return func(objects []client.Object) []client.Object {
 			for _, o := range objects {
 				switch o := o.(type) {
 				case *appsv1.Deployment:
 					change(&o.Spec.Template)
 				case *batchv1.Job:
-					change(&o.Spec.Template)
+					if !serving {
+						change(&o.Spec.Template)
+					}
 				case *batchv1.CronJob:
-					change(&o.Spec.JobTemplate.Spec.Template)
-				}
-			}
-			return objects
-		}
-	}
-	serving := func(change func(*appsv1.Deployment)) func([]client.Object) []client.Object {
-		return func(objects []client.Object) []client.Object {
-			for _, o := range objects {
-				if deployment, is := o.(*appsv1.Deployment); is {
-					change(deployment)
+					if !serving {
+						change(&o.Spec.JobTemplate.Spec.Template)
+					}
 				}
 			}
 			return objects
@@ -278,24 +271,22 @@ func TestValuesChangePods(t *testing.T) {
 		values  map[string]any
 		objects func([]client.Object) []client.Object
 	}{
-		"podAnnotations": {map[string]any{"podAnnotations": map[string]any{"a": "{{ b }}"}}, all(func(p *corev1.PodTemplateSpec) {
+		"podAnnotations": {map[string]any{"podAnnotations": map[string]any{"a": "{{ b }}"}}, templates(false, func(p *corev1.PodTemplateSpec) {
 			p.Annotations = map[string]string{"a": "{{ b }}"}
 		})},
 		"podLabels, which replace none of the program's own": {
 			map[string]any{"podLabels": map[string]any{"a": "b", "app.kubernetes.io/component": "other", "eirinix.cloudfoundry.org/fingerprint": "other"}},
-			all(func(p *corev1.PodTemplateSpec) { p.Labels["a"] = "b" }),
+			templates(false, func(p *corev1.PodTemplateSpec) { p.Labels["a"] = "b" }),
 		},
 		"affinity": {
 			map[string]any{"affinity": map[string]any{"podAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{"topologyKey": "{{ rack }}"}}}}},
-			serving(func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "{{ rack }}"}}}}
+			templates(true, func(p *corev1.PodTemplateSpec) {
+				p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "{{ rack }}"}}}}
 			}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stream, err := render(t, program(t, split, audits, monitored), c.values)
-			NewWithT(t).Expect(err).NotTo(HaveOccurred())
-			same(t, plain(t, stream), written(t, c.objects(program(t, split, audits, monitored))))
+			rendersTo(t, program(t, split, audits, monitored), c.values, c.objects(program(t, split, audits, monitored)))
 		})
 	}
 }
@@ -378,10 +369,8 @@ func TestTheMemoryOfGoFollowsTheLimit(t *testing.T) {
 		"no limit, and a memory of its own": {[]func(*input){chosen}, without, cpu},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, changes := NewWithT(t), append([]func(*input){split, audits}, c.before...)
-			stream, err := render(t, program(t, changes...), map[string]any{"resources": c.resources})
-			g.Expect(err).NotTo(HaveOccurred())
-			same(t, plain(t, stream), written(t, program(t, append(changes, c.after)...)))
+			changes := append([]func(*input){split, audits}, c.before...)
+			rendersTo(t, program(t, changes...), map[string]any{"resources": c.resources}, program(t, append(changes, c.after)...))
 		})
 	}
 }
@@ -406,10 +395,8 @@ func TestObjectsOfTheUserStayAsTheyAre(t *testing.T) {
 			}}},
 		})
 	}
-	g := NewWithT(t)
-	stream, err := render(t, append(program(t, split, audits), own...), map[string]any{"replicas": 1, "image": "other:2"})
-	g.Expect(err).NotTo(HaveOccurred())
-	same(t, plain(t, stream), written(t, append(program(t, split, audits, single, func(o *input) { o.Deployment.Image = "other:2" }), own...)))
+	rendersTo(t, append(program(t, split, audits), own...), map[string]any{"replicas": 1, "image": "other:2"},
+		append(program(t, split, audits, single, func(o *input) { o.Deployment.Image = "other:2" }), own...))
 }
 
 func TestAChangedValueMakesANewJob(t *testing.T) {
@@ -439,7 +426,7 @@ func TestAChangedValueMakesANewJob(t *testing.T) {
 
 // A user's own affinity holds for one replica, too.
 func TestAnAffinityOfTheUserStays(t *testing.T) {
-	g, objects := NewWithT(t), program(t, single)
+	objects := program(t, single)
 	for _, object := range objects {
 		if deployment, is := object.(*appsv1.Deployment); is {
 			deployment.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
@@ -447,52 +434,44 @@ func TestAnAffinityOfTheUserStays(t *testing.T) {
 			}}
 		}
 	}
-	stream, err := render(t, objects, map[string]any{"global": map[string]any{"region": "eu"}}) // which a parent chart can set
-	g.Expect(err).NotTo(HaveOccurred())
-	same(t, plain(t, stream), written(t, objects))
+	rendersTo(t, objects, map[string]any{"global": map[string]any{"region": "eu"}}, objects) // which a parent chart can set
 }
 
 func TestTheSchemaRefusesWhatIsNoValue(t *testing.T) {
-	resources := func(limits any) map[string]any { return map[string]any{"resources": map[string]any{"limits": limits}} }
-	for name, c := range map[string]struct {
-		values map[string]any
-		text   string
+	limits := func(limits any) any { return map[string]any{"limits": limits} }
+	for name, of := range map[string]struct {
+		value string
+		is    any
+		names string
 	}{
-		"no such value":        {map[string]any{"imag": "typo"}, "imag"},
-		"no replica":           {map[string]any{"replicas": 0}, "replicas"},
-		"half a replica":       {map[string]any{"replicas": 1.5}, "replicas"},
-		"too many replicas":    {map[string]any{"replicas": 3e9}, "replicas"},
-		"arguments as text":    {map[string]any{"args": "serve -v"}, "args"},
-		"a number as argument": {map[string]any{"args": []any{1}}, "args"},
-		"no name":              {map[string]any{"namespace": "No Name"}, "namespace"},
-		"no image":             {map[string]any{"image": ""}, "image"},
-		"spaces in the image":  {map[string]any{"image": "greeter: 1"}, "image"},
-		"no audit":             {map[string]any{"auditArgs": []any{}}, "auditArgs"},
-		"no such resources":    {map[string]any{"resources": map[string]any{"limit": map[string]any{"memory": "1Gi"}}}, "resources"},
-		"no quantity":          {resources(map[string]any{"memory": "lots"}), "memory"},
-		"less than nothing":    {resources(map[string]any{"cpu": -1}), "cpu"},
-		"limits as text":       {resources("1Gi"), "limits"},
-
-		"a Secret as text":            {map[string]any{"imagePullSecrets": []any{"registry"}}, "imagePullSecrets"},
-		"no such field of a Secret":   {map[string]any{"imagePullSecrets": []any{map[string]any{"secret": "registry"}}}, "imagePullSecrets"},
-		"a number as a node's label":  {map[string]any{"nodeSelector": map[string]any{"a": 1}}, "nodeSelector"},
-		"no such toleration":          {map[string]any{"tolerations": []any{map[string]any{"keys": "a"}}}, "tolerations"},
-		"a toleration as text":        {map[string]any{"tolerations": []any{"a"}}, "tolerations"},
-		"no such affinity":            {map[string]any{"affinity": map[string]any{"node": map[string]any{}}}, "affinity"},
-		"a list as affinity":          {map[string]any{"affinity": []any{"a"}}, "affinity"},
-		"a number as annotation":      {map[string]any{"podAnnotations": map[string]any{"a": 1}}, "podAnnotations"},
-		"true as a label":             {map[string]any{"podLabels": map[string]any{"a": true}}, "podLabels"},
-		"a number as class":           {map[string]any{"priorityClassName": 1}, "priorityClassName"},
-		"a variable without a name":   {map[string]any{"env": []any{map[string]any{"value": "a"}}}, "env"},
-		"no such field of a variable": {map[string]any{"env": []any{map[string]any{"name": "A", "valu": "a"}}}, "env"},
-		"a number as variable":        {map[string]any{"env": []any{map[string]any{"name": "A", "value": 1}}}, "env"},
-		"no such bound":               {map[string]any{"autoscaling": map[string]any{"min": 1}}, "autoscaling"},
-		"nothing to scale to":         {map[string]any{"autoscaling": map[string]any{"minReplicas": 0}}, "minReplicas"},
-		"autoscaling as text":         {map[string]any{"autoscaling": map[string]any{"enabled": "yes"}}, "enabled"},
+		"no such value":               {"imag", "typo", "imag"},
+		"no replica":                  {"replicas", 0, "replicas"},
+		"half a replica":              {"replicas", 1.5, "replicas"},
+		"too many replicas":           {"replicas", 3e9, "replicas"},
+		"arguments as text":           {"args", "serve -v", "args"},
+		"a number as argument":        {"args", []any{1}, "args"},
+		"no name":                     {"namespace", "No Name", "namespace"},
+		"no image":                    {"image", "", "image"},
+		"spaces in the image":         {"image", "greeter: 1", "image"},
+		"no audit":                    {"auditArgs", []any{}, "auditArgs"},
+		"no such resources":           {"resources", map[string]any{"limit": map[string]any{"memory": "1Gi"}}, "resources"},
+		"no quantity":                 {"resources", limits(map[string]any{"memory": "lots"}), "memory"},
+		"less than nothing":           {"resources", limits(map[string]any{"cpu": -1}), "cpu"},
+		"a Secret as text":            {"imagePullSecrets", []any{"registry"}, "imagePullSecrets"},
+		"a number as a node's label":  {"nodeSelector", map[string]any{"a": 1}, "nodeSelector"},
+		"no such toleration":          {"tolerations", []any{map[string]any{"keys": "a"}}, "tolerations"},
+		"no such affinity":            {"affinity", map[string]any{"node": map[string]any{}}, "affinity"},
+		"a number as annotation":      {"podAnnotations", map[string]any{"a": 1}, "podAnnotations"},
+		"true as a label":             {"podLabels", map[string]any{"a": true}, "podLabels"},
+		"a number as class":           {"priorityClassName", 1, "priorityClassName"},
+		"a variable without a name":   {"env", []any{map[string]any{"value": "a"}}, "env"},
+		"no such field of a variable": {"env", []any{map[string]any{"name": "A", "valu": "a"}}, "env"},
+		"no such bound":               {"autoscaling", map[string]any{"min": 1}, "autoscaling"},
+		"nothing to scale to":         {"autoscaling", map[string]any{"minReplicas": 0}, "minReplicas"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := render(t, program(t), c.values)
-			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.text)))
+			_, err := render(t, program(t), map[string]any{of.value: of.is})
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(of.names)))
 		})
 	}
 }
@@ -522,17 +501,6 @@ func TestTheBaseBuildsToTheObjects(t *testing.T) {
 			same(t, plain(t, build(t, dir)), written(t, objects))
 		})
 	}
-}
-
-func TestAnOverlayChangesTheBase(t *testing.T) {
-	g, dir := NewWithT(t), t.TempDir()
-	g.Expect(manifests.Kustomization(filepath.Join(dir, "base"), program(t, split, audits)...)).To(Succeed())
-	g.Expect(os.Mkdir(filepath.Join(dir, "overlay"), 0o700)).To(Succeed())
-	g.Expect(os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"), []byte("resources: [../base]\n"+
-		"images: [{name: registry.example.org/greeter, newTag: \"2\"}]\nreplicas: [{name: greeter, count: 5}]\n"), 0o600)).To(Succeed())
-	same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, split, audits, func(o *input) {
-		o.Deployment.Replicas, o.Deployment.Image = 5, "registry.example.org/greeter:2"
-	})))
 }
 
 func TestAnOverlayMovesTheBase(t *testing.T) {

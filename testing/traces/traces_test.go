@@ -1,8 +1,9 @@
 package traces
 
+// This file follows one trace from an API server through the call to the step.
+
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -185,28 +186,20 @@ func TestOneTraceFromTheAPIServerToTheStep(t *testing.T) {
 	id := fmt.Sprintf("%x", owner[0].TraceId)
 	g.Expect(recorded(t, recordings)).To(ContainElement(ContainSubstring(`"traceID":"`+id+`"`)), "the recorded call leads to the trace")
 	g.Expect(scrape(t, metrics)).To(MatchRegexp(`eirinix_admission_step_duration_seconds_bucket\{.*step="owner".*# \{trace_id="`+id), "and so does the duration")
+
+	_, begun := provider.Tracer("").Start(ctx, "a call without a trace")
+	g.Expect(begun.IsRecording()).To(BeFalse(), "no trace begins here")
 }
 
-func TestNoTraceBeginsHere(t *testing.T) {
-	g, r := NewWithT(t), receive(t)
-	provider, err := NewProvider(t.Context(), r.address, "policy", 1)
-	g.Expect(err).NotTo(HaveOccurred())
-	_, started := provider.Tracer("").Start(t.Context(), "a call without a trace")
-	g.Expect(started.IsRecording()).To(BeFalse())
-	g.Expect(provider.Shutdown(t.Context())).To(Succeed())
-}
-
+// recorded returns the files of a recording.
 func recorded(t *testing.T, dir string) (all []string) {
 	t.Helper()
+	g := NewWithT(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g.Expect(err).NotTo(HaveOccurred())
 		all = append(all, string(text))
 	}
 	return all
@@ -215,30 +208,23 @@ func recorded(t *testing.T, dir string) (all []string) {
 // scrape reads the metrics as Prometheus does.
 func scrape(t *testing.T, address string) string {
 	t.Helper()
+	g := NewWithT(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
+	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	return string(text)
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	g := NewWithT(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(listener.Close()).To(Succeed())
 	return listener.Addr().String()
 }

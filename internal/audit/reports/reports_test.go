@@ -1,5 +1,7 @@
 package reports_test
 
+// This file writes the reports of audits into an API server.
+
 import (
 	"context"
 	"fmt"
@@ -12,7 +14,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -186,7 +187,6 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 				{audit.Gap{Step: "no-root", Resource: pods}, 2},
 				{audit.Gap{Step: "no-root", Resource: pods, Namespace: b}, 1},
 				{audit.Gap{Step: "no-root", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1"}}, 1},
-				{audit.Gap{Step: "no-root", Resource: schema.GroupVersionResource{Version: "v1"}}, 2},
 				{audit.Gap{Step: "another"}, 0},
 				{audit.Gap{Step: "no-root", Objects: 1}, 0},
 			} {
@@ -282,18 +282,13 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		}
 		Expect(w.Close(ctx)).To(Succeed())
 		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
-		for _, r := range found {
-			if r.GetNamespace() != ns {
-				continue
-			}
-			text, err := r.MarshalJSON()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(len(text)).To(And(BeNumerically(">", 700<<10), BeNumerically("<", 900<<10)))
-			Expect(r.Object["summary"]).To(HaveKeyWithValue("fail", int64(1200)))
-			Expect(r.GetAnnotations()).To(HaveKeyWithValue("eirinix.cloudfoundry.org/left-out", fmt.Sprint(1200-len(r.Object["results"].([]any)))))
-			return
-		}
-		Fail("there is no report")
+		at := slices.IndexFunc(found, func(r unstructured.Unstructured) bool { return r.GetNamespace() == ns })
+		Expect(at).To(BeNumerically(">=", 0))
+		text, err := found[at].MarshalJSON()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(text)).To(And(BeNumerically(">", 700<<10), BeNumerically("<", 900<<10)))
+		Expect(found[at].Object["summary"]).To(HaveKeyWithValue("fail", int64(1200)))
+		Expect(found[at].GetAnnotations()).To(HaveKeyWithValue("eirinix.cloudfoundry.org/left-out", fmt.Sprint(1200-len(found[at].Object["results"].([]any)))))
 	}, SpecTimeout(patience))
 
 	It("name the right that is missing", func(ctx SpecContext) {
@@ -303,25 +298,6 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		err := w.Close(ctx)
 		Expect(apierrors.IsForbidden(err)).To(BeTrue())
 		Expect(err).To(MatchError(HavePrefix("Report default/eirini-x-no-root-pods.v1 (needs patch and create on reports.openreports.io in a ClusterRole): ")))
-
-		By("needing no other rights than these")
-		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reporter"}}
-		for _, r := range policyreport.Resources() {
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{"list", "create", "patch", "delete"}})
-		}
-		Expect(admin.Create(ctx, role)).To(Succeed())
-		Expect(admin.Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "reporter"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reporter"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reporter"}},
-		})).To(Succeed())
-		Eventually(func() error {
-			w := writerAs(ctx, user, "")
-			if err := w.Add(ctx, finding(pods, "default", "web", "denied")); err != nil {
-				return err
-			}
-			return w.Close(ctx)
-		}).Should(Succeed())
-		Expect(writerAs(ctx, user, "").Close(ctx)).To(Succeed())
 	}, SpecTimeout(patience))
 
 	It("refuse findings that are out of order", func(ctx SpecContext) {
