@@ -33,14 +33,11 @@ const patience = 30 * time.Second
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+var _ = BeforeSuite(func() {
 	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
-	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	started = c
-	DeferCleanup(c.Stop)
+	started = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 })
 
 func controlPlane() *eirinixtest.ControlPlane { return started }

@@ -32,6 +32,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() {
@@ -241,7 +242,7 @@ const programNamespace = "EIRINIX_SPEC_NAMESPACE"
 func TestMain(m *testing.M) {
 	namespace := os.Getenv(programNamespace)
 	if namespace == "" {
-		os.Exit(m.Run())
+		os.Exit(eirinixtest.Main(m))
 	}
 	x := eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace: namespace, OperatorFingerprint: namespace,

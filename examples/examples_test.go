@@ -3,6 +3,7 @@ package examples_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,6 +26,8 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestExamples(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Examples", Label("api-server"))
@@ -40,7 +43,7 @@ var (
 var _ = BeforeSuite(func() {
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 	logf.SetLogger(GinkgoLogr) // of controllers and clients in this process
-	plane = eirinixtest.StartControlPlane(GinkgoT())
+	plane = eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared)
 	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
 	var err error
 	c, err = crclient.New(plane.Config(), crclient.Options{})

@@ -146,13 +146,11 @@ var _ = Describe("Secret", Label("api-server"), func() {
 	)
 
 	It("survives a restart of the API server", func(ctx SpecContext) {
+		server := Must(started.AddAPIServer(ctx))
+		source.Config = server.Config()
 		run(source, r)
 		delivers(ctx)
-		Expect(started.APIServer().Restart(ctx)).To(Succeed())
-		Eventually(func() error {
-			_, err := admin().CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
-			return err
-		}).Should(Succeed())
+		Expect(server.Restart(ctx)).To(Succeed())
 		second := issue()
 		put(ctx, secretName, data(second))
 		Eventually(r.serial).WithTimeout(2 * time.Minute).Should(Equal(serialOf(second))) // a reflector may back off for a minute

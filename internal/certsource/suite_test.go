@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,8 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestCertsource(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(30 * time.Second) // for what takes milliseconds on an idle machine
@@ -47,12 +50,11 @@ func TestCertsource(t *testing.T) {
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+var _ = BeforeSuite(func() {
 	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
-	started = Must(eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter}))
-	DeferCleanup(started.Stop)
+	started = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 })
 
 func admin() kubernetes.Interface { return Clients(started.Config()) }

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -40,19 +42,18 @@ import (
 // patience bounds operations that take milliseconds on an idle machine.
 const patience = 30 * time.Second
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 // plane is one control plane for the whole suite.
 var plane *eirinixtest.ControlPlane
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+var _ = BeforeSuite(func() {
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
-	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	plane = c
-	DeferCleanup(c.Stop)
+	plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 })
 
 func admin() client.Client {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,8 @@ import (
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = 60 * time.Second
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestDiagnose(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
@@ -53,14 +56,11 @@ func TestDiagnose(t *testing.T) {
 // controlPlane is one for the whole suite.
 var controlPlane *eirinixtest.ControlPlane
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+var _ = BeforeSuite(func() {
 	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
 		return
 	}
-	var err error
-	controlPlane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(controlPlane.Stop)
+	controlPlane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 })
 
 func admin() kubernetes.Interface {

@@ -39,7 +39,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	)
 
 	BeforeAll(func() {
-		config := eirinixtest.StartControlPlane(GinkgoT()).Config()
+		config := eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared).Config()
 		config.QPS = -1
 		clients, client = Must(kubernetes.NewForConfig(config)), Must(dynamic.NewForConfig(config))
 	})
@@ -223,7 +223,7 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	meta := metav1.ObjectMeta{Name: "spec"}
 
 	BeforeAll(func(ctx SpecContext) {
-		plane = eirinixtest.StartControlPlane(GinkgoT())
+		plane = eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared)
 		clients = Must(kubernetes.NewForConfig(plane.Config()))
 		Must(clients.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}))
 		Eventually(func() error { // the API server creates its own Service after it is ready
@@ -291,7 +291,8 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 		const role = "system:basic-user"
 		Expect(clients.RbacV1().ClusterRoles().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())
 		Expect(clients.FlowcontrolV1().FlowSchemas().Delete(ctx, "service-accounts", metav1.DeleteOptions{})).To(Succeed())
-		Expect(plane.APIServer().Restart(ctx)).To(Succeed())
+		_, err := plane.AddAPIServer(ctx)
+		Expect(err).NotTo(HaveOccurred())
 		Eventually(func(g Gomega) {
 			_, err := clients.RbacV1().ClusterRoles().Get(ctx, role, metav1.GetOptions{})
 			g.Expect(err).NotTo(HaveOccurred())

@@ -158,7 +158,7 @@ var _ = Describe("The conversion webhook of a CustomResourceDefinition", func() 
 	})
 
 	It("is stored by an API server as it is built, without the url of another client, and not by a writer that was too slow", Label("api-server"), func(ctx SpecContext) {
-		api := Must(dynamic.NewForConfig(eirinixtest.StartControlPlane(GinkgoT()).Config()))
+		api := Must(dynamic.NewForConfig(eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared).Config()))
 		crd := &unstructured.Unstructured{}
 		Expect(json.Unmarshal(fmt.Appendf(nil, `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": %q}, "spec": {
 			"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
+
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 // recorded is what Prometheus would have stored of this process.
 type recorded struct{ *teststorage.TestStorage }
@@ -71,7 +74,7 @@ func (r recorded) scrape(t *testing.T, at time.Time) {
 // up.
 func TestARealFaultyRun(t *testing.T) {
 	g, ctx := NewWithT(t), t.Context()
-	plane := eirinixtest.StartControlPlane(t)
+	plane := eirinixtest.StartControlPlane(t, eirinixtest.Shared)
 	client, err := kubernetes.NewForConfig(plane.Config())
 	g.Expect(err).NotTo(HaveOccurred())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

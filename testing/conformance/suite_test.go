@@ -27,6 +27,8 @@ const patience = 30 * time.Second
 // milliseconds.
 const pollMarker = 5 * time.Millisecond
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestConformance(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
@@ -39,10 +41,7 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	started = c
-	DeferCleanup(c.Stop)
+	started = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 	v, err := clients().Discovery().ServerVersion()
 	Expect(err).NotTo(HaveOccurred())
 	running = *v

@@ -4,6 +4,7 @@ package inforce_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = 30 * time.Second
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestInForce(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
@@ -39,11 +42,8 @@ var (
 	objects dynamic.Interface    // the same, for custom kinds
 )
 
-var _ = BeforeSuite(func(ctx SpecContext) {
-	var err error
-	plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(plane.Stop)
+var _ = BeforeSuite(func() {
+	plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 	config := unlimited(plane.Config())
 	clients, objects = Clients(config), Must(dynamic.NewForConfig(config))
 })

@@ -5,6 +5,7 @@ package reports_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ import (
 )
 
 const patience = 30 * time.Second
+
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 func TestReports(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -57,10 +60,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 	)
 	BeforeAll(func(ctx SpecContext) {
 		SetDefaultEventuallyTimeout(patience)
-		var err error
-		plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(plane.Stop)
+		plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
 		admin = Must(client.New(plane.Config(), client.Options{}))
 	})
 	install := func(group string) {

@@ -29,6 +29,8 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "The project of kubebuilder", Label("api-server"))
@@ -48,7 +50,7 @@ var (
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(gexec.CleanupBuildArtifacts)
-	plane = eirinixtest.StartControlPlane(GinkgoT())
+	plane = eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared)
 	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join(project, "config", "crd", "bases")}, ErrorIfPathMissing: true,
 	})
