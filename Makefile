@@ -37,7 +37,7 @@ GOTEST = go test -vet=off -ldflags=-w -shuffle=on -timeout 40m
 test: ## all specs, against a real API server; the last line says what they cost
 	@$(ASSETS) go run ./testing/internal/hold $(MAKE) --no-print-directory -j3 test-race test-plain test-modules
 
-# One control plane serves the packages that share it one after the other, so some of these wait for others.
+# Two control planes serve the packages that share them one after the other, so some of these wait for others.
 .PHONY: test-race test-plain test-modules
 test-race:
 	@$(GOTEST) -race $(RACE)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -88,14 +89,14 @@ func (s *sharedPlanes) startOf(ctx context.Context, opts ControlPlaneOptions) fu
 	return s.starts[key]
 }
 
-// newShared returns the control plane that the process above this one holds for several packages, if it holds one and the
+// newShared returns a control plane that the process above this one holds for several packages, if it holds any and the
 // options say nothing of their own. Otherwise it starts one.
 func newShared(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
-	folder := os.Getenv(controlplane.FolderVariable)
-	if folder == "" || opts.internal().Key() != (controlplane.Options{}).Key() {
+	folders := filepath.SplitList(os.Getenv(controlplane.FoldersVariable))
+	if len(folders) == 0 || opts.internal().Key() != (controlplane.Options{}).Key() {
 		return NewControlPlane(ctx, opts)
 	}
-	plane, err := controlplane.Attach(ctx, folder, opts.internal())
+	plane, err := controlplane.Attach(ctx, folders, opts.internal())
 	if err != nil {
 		return nil, prefixed(err)
 	}

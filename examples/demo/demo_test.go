@@ -93,7 +93,9 @@ var _ = Describe("the demo on a control plane of its own", Label("api-server"), 
 		eventuallyServers(folder).Should(Or(HaveLen(2), HaveLen(3)))
 		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(0))
 
-		text := string(demo.Out.Contents())
+		memory, text, both := strings.Cut(string(demo.Out.Contents()), "A real API server\n")
+		Expect(both).To(BeTrue())
+		Expect(memory).To(And(ContainSubstring("A pod, in memory"), MatchRegexp(`(?m)^  \+    example\.org/greeted: "true"$`)))
 		Expect(text).NotTo(ContainSubstring("\x1b"))
 		Expect(text).To(MatchRegexp(`(?m)^  \+    example\.org/greeted: "true"$`))
 		Expect(strings.Count(text, "  +    - name: GREETING\n")).To(Equal(2), "both containers of the pod")

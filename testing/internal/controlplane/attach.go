@@ -1,9 +1,10 @@
 package controlplane
 
-// This file lets the packages of one `go test` share a control plane that the process above them has started.
+// This file lets the packages of one `go test` share control planes that the process above them has started.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,8 +18,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-// FolderVariable names the folder of a running control plane, for Attach. The command testing/internal/hold sets it.
-const FolderVariable = "EIRINIX_CONTROLPLANE"
+// FoldersVariable names the folders of running control planes, for Attach. The command testing/internal/hold sets it.
+const FoldersVariable = "EIRINIX_CONTROLPLANES"
 
 const (
 	etcdURLFile = "etcd.url"
@@ -28,19 +29,32 @@ const (
 // Folder returns the private folder of a control plane, which Attach takes.
 func (c *Plane) Folder() string { return c.dir.path }
 
-// Attach returns the control plane in a folder, which another process has started and will stop. One process has it at a
-// time: Attach waits until the one before has ended, and removes what that one left behind that acts on all namespaces.
-// The processes can thus use the same names, and webhooks that match every object. The first API server cannot be paused,
-// stopped or restarted; one that is added can, and ends with Stop.
-func Attach(ctx context.Context, folder string, opts Options) (*Plane, error) {
+// Attach returns the first of these control planes that is free. Another process has started them and will stop them. One
+// process has one at a time: Attach waits until a process before has ended, and removes what that one left behind that acts
+// on all namespaces. The processes can thus use the same names, and webhooks that match every object. The first API server
+// cannot be paused, stopped or restarted; one that is added can, and ends with Stop.
+func Attach(ctx context.Context, folders []string, opts Options) (*Plane, error) {
+	for {
+		for _, folder := range folders {
+			lock, err := lockFile(filepath.Join(folder, userLock), false)
+			if err == nil {
+				return attach(ctx, folder, lock, opts)
+			}
+			if !errors.Is(err, errLocked) {
+				return nil, fmt.Errorf("lock of the control plane: %w", err)
+			}
+		}
+		if err := wait.Sleep(ctx, portPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func attach(ctx context.Context, folder string, lock *os.File, opts Options) (*Plane, error) {
 	c := &Plane{opts: opts, progress: &progressWriter{w: opts.Progress}, logDir: folder, launcher: newLauncher()}
 	var err error
 	if c.assets, err = findAssets(ctx, opts, c.progress); err != nil {
 		return nil, err
-	}
-	lock, err := lockFile(filepath.Join(folder, userLock), true)
-	if err != nil {
-		return nil, fmt.Errorf("lock of the control plane: %w", err)
 	}
 	c.dir = &runDir{path: folder, lock: lock, borrowed: true}
 	c.stop = c.stopAll

@@ -22,7 +22,7 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 		owner, err := New(ctx, Options{Assets: assets})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(owner.Stop)
-		first, err := Attach(ctx, owner.Folder(), Options{Assets: assets})
+		first, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(first.Running()).To(Succeed())
 		_, err = lockFile(filepath.Join(owner.Folder(), userLock), false)
@@ -65,7 +65,7 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 		next := make(chan *Plane)
 		go func() {
 			defer GinkgoRecover()
-			second, err := Attach(ctx, owner.Folder(), Options{Assets: assets})
+			second, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
 			Expect(err).NotTo(HaveOccurred())
 			next <- second
 		}()

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Hold runs a command while a control plane runs, which the packages of the module share: those that call
-// eirinixtest.StartControlPlane with eirinixtest.Shared have it one after the other. At the end it prints what the
-// command cost.
+// Hold runs a command while two control planes run, one for each core of a small machine, which the packages of the module
+// share: those that call eirinixtest.StartControlPlane with eirinixtest.Shared have one of them, one after the other. At
+// the end it prints what the command cost.
 //
 //	go run ./testing/internal/hold go test ./...
 package main
@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,15 +40,20 @@ func run(args []string) (int, error) {
 	defer stop()
 
 	began := time.Now()
-	plane, err := controlplane.New(ctx, controlplane.Options{Progress: os.Stderr})
-	if err != nil {
-		return 0, err
+	var planes []*controlplane.Plane
+	var folders []string
+	for range 2 {
+		plane, err := controlplane.New(ctx, controlplane.Options{Progress: os.Stderr})
+		if err != nil {
+			return 0, errors.Join(err, stopAll(planes))
+		}
+		planes, folders = append(planes, plane), append(folders, plane.Folder())
 	}
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.Env = append(os.Environ(), controlplane.FolderVariable+"="+plane.Folder())
+	command.Env = append(os.Environ(), controlplane.FoldersVariable+"="+strings.Join(folders, string(filepath.ListSeparator)))
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	err = errors.Join(command.Run(), plane.Stop())
+	err := errors.Join(command.Run(), stopAll(planes))
 
 	var used syscall.Rusage // of all processes that have ended and were waited for
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err == nil {
@@ -57,4 +64,12 @@ func run(args []string) (int, error) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
+}
+
+func stopAll(planes []*controlplane.Plane) error {
+	var errs []error
+	for _, plane := range planes {
+		errs = append(errs, plane.Stop())
+	}
+	return errors.Join(errs...)
 }
