@@ -40,15 +40,14 @@ test: ## all specs, against a real API server; the last line says what they cost
 # Two control planes serve the packages that share them one after the other, so some of these wait for others.
 .PHONY: test-race test-plain test-modules
 test-race:
-	@$(GOTEST) -race $(RACE)
-	@$(GOTEST) -race ./internal/controller -ginkgo.label-filter='!sequential'
+	@status=0; $(GOTEST) -race $(RACE) || status=1; \
+		$(GOTEST) -race ./internal/controller -ginkgo.label-filter='!sequential' || status=1; exit $$status
 test-plain:
-	@$(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) ./internal/controller ./testing/rotation)")
-	@$(GOTEST) ./internal/controller -ginkgo.label-filter=sequential
+	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) ./internal/controller ./testing/rotation)") || status=1; \
+		$(GOTEST) ./internal/controller -ginkgo.label-filter=sequential || status=1; exit $$status
 test-modules:
-	@for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
-		go -C $$m test -vet=off ./... || status=1; done; exit $$status
-	@$(MAKE) --no-print-directory fips
+	@status=0; for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
+		go -C $$m test -vet=off ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
 
 .PHONY: fips
 fips: export KUBEBUILDER_ASSETS = /no/API/server

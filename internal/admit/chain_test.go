@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -238,10 +239,12 @@ var _ = Describe("A chain", func() {
 	})
 
 	It("gives a step the time that it names, whatever those before it take that name none", func() {
-		ends := map[string]time.Time{}
+		var ends sync.Map // the slow step is left behind, and the next one begins beside it
 		timed := func(name string, wait bool) chain.Step {
 			return mutation(name, newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
-				if ends[name], _ = ctx.Deadline(); wait {
+				end, _ := ctx.Deadline()
+				ends.Store(name, end)
+				if wait {
 					<-ctx.Done()
 				}
 				return ctx.Err()
@@ -251,7 +254,9 @@ var _ = Describe("A chain", func() {
 		promised.Timeout = 9 * time.Second // of the 9.5 s that the call has
 		r, _ := serve(chain.Config{Steps: []chain.Step{ignoring(timed("slow", true)), promised}})
 		Expect(r.review("v1").Allowed).To(BeTrue())
-		Expect(ends["promised"].Sub(ends["slow"])).To(BeNumerically(">", 8*time.Second))
+		slow, _ := ends.Load("slow")
+		then, _ := ends.Load("promised")
+		Expect(then.(time.Time).Sub(slow.(time.Time))).To(BeNumerically(">", 8*time.Second))
 	})
 
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {

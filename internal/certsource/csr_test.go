@@ -283,7 +283,8 @@ func TestCSRAsksAgainForACertificateThatItDoesNotGet(t *testing.T) {
 func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, r := newSigner(), newRecorder()
-		trust := s.CertificatePEM
+		var trust shared[[]byte]
+		trust.set(s.CertificatePEM)
 		d := answering(func(n int, c *csr) {
 			if n == 1 {
 				s.issued(c, lasts(0, 30*day))
@@ -291,7 +292,7 @@ func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
 		})
 		source := s.source(d)
 		source.TrustPEM, source.Poll = nil, 10*time.Minute
-		source.Trust = func(context.Context) ([]byte, error) { return trust, nil }
+		source.Trust = func(context.Context) ([]byte, error) { return trust.get(), nil }
 		background(t, source, r)
 		passes(17 * day)
 		Expect(d.asked()).To(HaveLen(1), "long before two thirds of its life")
@@ -302,9 +303,9 @@ func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
 		Expect(all).To(HaveLen(2))
 		Expect(requestOf(all[1]).PublicKey).NotTo(Equal(requestOf(all[0]).PublicKey))
 
-		trust = join(newAuthority().CertificatePEM, s.CertificatePEM)
+		trust.set(join(newAuthority().CertificatePEM, s.CertificatePEM))
 		passes(20 * time.Minute)
-		Expect(r.bundle()).To(Equal(string(trust)), "the CA's changes are followed meanwhile")
+		Expect(r.bundle()).To(Equal(string(trust.get())), "the CA's changes are followed meanwhile")
 		Expect(r.serial()).To(Equal(first))
 
 		d.mu.Lock()
@@ -327,20 +328,25 @@ func TestCSRKeepsACertificateWhoseCAArrivesLate(t *testing.T) {
 			c.Status.Certificate = join(c.Status.Certificate, cross) // its intermediate certificates are sent on
 		})
 		source := s.source(d)
-		trust, fault := []byte(nil), errors.New("no ConfigMap yet")
-		source.TrustPEM, source.Trust = nil, func(context.Context) ([]byte, error) { return trust, fault }
+		var trust shared[[]byte] // none: the ConfigMap is not there yet
+		source.TrustPEM, source.Trust = nil, func(context.Context) ([]byte, error) {
+			if trust.get() == nil {
+				return nil, errors.New("no ConfigMap yet")
+			}
+			return trust.get(), nil
+		}
 		background(t, source, r)
 		passes(time.Minute)
 		Expect(r.reason()).To(ContainSubstring("the CA certificates of the signer cannot be read: no ConfigMap yet"))
-		trust, fault = newAuthority().CertificatePEM, nil
+		trust.set(newAuthority().CertificatePEM)
 		passes(time.Minute)
 		Expect(r.reason()).To(ContainSubstring("the signer has issued, but: the CA bundle does not verify the certificate"))
-		trust = root.CertificatePEM
+		trust.set(root.CertificatePEM)
 		passes(time.Minute)
 		Expect(r.deliveries()).To(Equal(1))
-		trust = join(newAuthority().CertificatePEM, root.CertificatePEM)
+		trust.set(join(newAuthority().CertificatePEM, root.CertificatePEM))
 		passes(2 * time.Minute)
-		Expect(r.bundle()).To(Equal(string(trust)))
+		Expect(r.bundle()).To(Equal(string(trust.get())))
 		Expect(d.asked()).To(HaveLen(1), "no second request")
 		Expect(d.requests()[0].Spec.ExpirationSeconds).To(BeNil(), "the lifetime is left to the signer")
 		Expect(r.faults()).To(BeEmpty())

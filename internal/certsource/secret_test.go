@@ -195,18 +195,19 @@ var _ = Describe("Secret", Label("api-server"), func() {
 })
 
 // vault is an API server that holds a Secret, which may be read and not watched.
-type vault struct{ held *corev1.Secret }
+type vault struct{ held shared[*corev1.Secret] }
 
 func (v *vault) RoundTrip(r *http.Request) (*http.Response, error) {
+	held := v.held.get().DeepCopy()
 	switch {
 	case path.Base(r.URL.Path) != secretName:
 		return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
-	case v.held == nil:
+	case held == nil:
 		return failed(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 	}
-	v.held.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	v.held.Namespace, v.held.Name, v.held.ResourceVersion = "cf", secretName, "1"
-	return answered(http.StatusOK, bytes.NewReader(Must(json.Marshal(v.held)))), nil
+	held.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	held.Namespace, held.Name, held.ResourceVersion = "cf", secretName, "1"
+	return answered(http.StatusOK, bytes.NewReader(Must(json.Marshal(held)))), nil
 }
 
 func secretAt(server http.RoundTripper) *certsource.Secret {
@@ -218,10 +219,11 @@ func TestSecretKeepsTheLastGoodOne(t *testing.T) {
 		v, r := &vault{}, newRecorder()
 		background(t, secretAt(v), r)
 		becomes := func(data map[string][]byte, kind ...corev1.SecretType) string {
-			v.held = &corev1.Secret{Data: data}
+			held := &corev1.Secret{Data: data}
 			for _, k := range kind {
-				v.held.Type = k
+				held.Type = k
 			}
+			v.held.set(held)
 			passes(time.Minute)
 			return r.reason()
 		}
@@ -238,7 +240,7 @@ func TestSecretKeepsTheLastGoodOne(t *testing.T) {
 		Expect(becomes(map[string][]byte{"tls.crt": second.certificate, "tls.key": second.key, "ca.crt": first.ca})).To(ContainSubstring("the CA bundle does not verify"))
 		Expect(becomes(map[string][]byte{"tls.key": second.key})).To(ContainSubstring("tls.crt is missing or empty"))
 		Expect(becomes(data(issueFor([]string{"other.cf.svc"}, day, time.Now())))).To(ContainSubstring("is not for host"))
-		v.held = nil
+		v.held.set(nil)
 		passes(time.Minute)
 		Expect(r.reason()).To(ContainSubstring("does not exist"))
 		Expect(r.deliveries()).To(Equal(1))
@@ -247,7 +249,7 @@ func TestSecretKeepsTheLastGoodOne(t *testing.T) {
 
 		passes(2 * time.Hour)
 		Expect(r.reason()).To(ContainSubstring("has expired"), "though nothing changes")
-		v.held.Immutable = new(true)
+		v.held.set(&corev1.Secret{Data: v.held.get().Data, Immutable: new(true)})
 		passes(time.Minute)
 		Expect(r.reason()).To(And(ContainSubstring("has expired"), ContainSubstring("the Secret is immutable, so delete it")))
 		Expect(r.faults()).To(BeEmpty())

@@ -188,6 +188,24 @@ func leafOf(certificatePEM []byte) *x509.Certificate {
 	return Must(x509.ParseCertificate(block.Bytes))
 }
 
+// shared is a value that a spec changes while a source reads it.
+type shared[T any] struct {
+	mu    sync.Mutex
+	value T
+}
+
+func (s *shared[T]) set(value T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.value = value
+}
+
+func (s *shared[T]) get() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value
+}
+
 // recorder is a caller of Run. It uses each delivery as a client would.
 type recorder struct {
 	now func() time.Time
