@@ -43,6 +43,7 @@ func TestSharedControlPlane(t *testing.T) {
 	if !RunsAPIServer() {
 		t.Skip("it starts an API server")
 	}
+	t.Setenv("EIRINIX_CONTROLPLANES", "") // of the process above this one
 	var (
 		mu      sync.Mutex
 		used    = map[*eirinixtest.ControlPlane][]string{} // with the namespaces
@@ -201,7 +202,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		cache := GinkgoT().TempDir()
 		tests := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSharedControlPlane$")
 		tests.Env = append(os.Environ(), exitVariable+"=yes", "KUBEBUILDER_ASSETS="+assetsIn(progress.String()),
-			"HOME="+cache, "XDG_CACHE_HOME="+cache)
+			"HOME="+cache, "XDG_CACHE_HOME="+cache, "EIRINIX_CONTROLPLANES=")
 		output, err := tests.Output()
 		Expect(err).To(MatchError(fmt.Sprintf("exit status %d", exitCode)), "%s", output)
 		kubeconfig := strings.TrimSpace(string(output))

@@ -186,10 +186,6 @@ var _ = Describe("A conversion", func() {
 	})
 })
 
-type alphaError string
-
-func (e alphaError) Error() string { return string(e) }
-
 // readJob reads its own JSON, and remembers a name that it finds there.
 type readJob struct {
 	Job
