@@ -1,5 +1,7 @@
 package admit
 
+// This file specifies the memory that bodies take, which calls work and wait, and what counting and tracing them costs.
+
 import (
 	"bytes"
 	"context"
@@ -13,10 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestBodiesThatOutgrowTheirBufferAreReadWhole(t *testing.T) {
@@ -193,3 +198,58 @@ func TestAShadowGivesWayToCallsThatHoldASlot(t *testing.T) {
 		g.Expect(ran).To(Receive())
 	})
 }
+
+var _ = Describe("Metrics", func() {
+	var (
+		registry *prometheus.Registry
+		m        *Metrics
+	)
+	BeforeEach(func() {
+		registry = prometheus.NewPedanticRegistry()
+		m = Must(NewMetrics(registry))
+	})
+	shown := func() string { GinkgoHelper(); return Shown(registry) }
+
+	It("show the limits, and are shared by the Managers of a program", func() {
+		Must(NewMetrics(registry)).inFlight.Inc()
+		m.inFlight.Inc()
+		for _, line := range []string{"slots 100", "in_flight_limit 500", "in_flight_requests 2"} {
+			Expect(shown()).To(ContainSubstring("\neirinix_admission_" + line + "\n"))
+		}
+	})
+
+	It("work unregistered, those of a Handler without any as well", func() {
+		before := shown()
+		h, other := &Handler{}, &Handler{}
+		for _, m := range []*Metrics{other.Counts(), h.Counts()} {
+			m.inFlight.Inc()
+			m.requestBytes.Observe(1)
+			m.refusedWith(400)
+		}
+		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
+		Expect(h.Counts()).To(BeIdenticalTo(h.Counts()))
+		Expect(h.Counts()).NotTo(BeIdenticalTo(other.Counts()), "two Handlers share no counter")
+	})
+
+	It("cost no memory once they have been counted", func() {
+		Expect(testing.AllocsPerRun(100, func() {
+			m.inFlight.Inc()
+			m.requestBytes.Observe(22 << 10)
+			m.inFlight.Dec()
+		})).To(BeZero())
+	})
+
+	It("and traces cost a call no memory without a Tracer, although it carries a trace", func() {
+		h := &Handler{}
+		asked := httptest.NewRequest(http.MethodPost, "/mutate/volumes", http.NoBody)
+		asked.Header.Set("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		w := httptest.NewRecorder()
+		h.prepare()
+		Expect(testing.AllocsPerRun(100, func() {
+			same, ended := h.traced(w, asked, "volumes")
+			h.runner.Logger(same.Context())
+			h.refusedSpan(same.Context(), http.StatusServiceUnavailable, nil)
+			ended(http.StatusOK)
+		})).To(BeZero())
+	})
+})

@@ -165,17 +165,6 @@ var _ = Describe("An extension about pods", func() {
 		Expect(r.Body).To(ContainSubstring("the patch is no JSON patch"))
 	})
 
-	It("sees the pod as the steps before have left it, in the request too", func() {
-		var raw []byte
-		var p *corev1.Pod
-		serve(chain.Config{Steps: []chain.Step{label("a", nil), labelPod("b"), an(pods, "c", func(pod *corev1.Pod, req admission.Request) admission.Response {
-			raw, p = req.Object.Raw, pod
-			return admission.Allowed("")
-		})}})
-		Expect(p.Annotations).To(HaveKeyWithValue("ran", "a b "))
-		Expect(new(chain.Pods).Pod(admission.Request{AdmissionRequest: *request(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw })})).To(Equal(p))
-	})
-
 	DescribeTable("fails when its own patch breaks the pod:", func(patch string) {
 		broken := an(pods, "broken", func(*corev1.Pod, admission.Request) admission.Response {
 			return raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch)})
