@@ -88,7 +88,7 @@ const (
 
 	chains    = "internal/admit/chain_test.go"
 	malformed = "internal/admit/request_test.go"
-	budget    = "internal/chain/memory_test.go"
+	budget    = "internal/chain/late_test.go"
 	grouping  = "internal/webhookconf/group_test.go"
 	audits    = "internal/audit/audit_test.go"
 	exits     = "audit/audit_test.go"
