@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -363,9 +362,8 @@ func keysOf(texts ...string) *convert.Keys {
 // keyOf returns a key of 32 bytes, because FIPS 140 refuses short ones.
 func keyOf(text string) []byte { return fmt.Appendf(nil, "%-32s", text) }
 
-// counter is an Observer.
+// counter is an Observer of one answer at a time.
 type counter struct {
-	mu        sync.Mutex
 	converted map[string]int
 	failed    []string
 	panics    []any
@@ -374,8 +372,6 @@ type counter struct {
 }
 
 func (c *counter) Converted(from, to string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.converted == nil {
 		c.converted = map[string]int{}
 	}
@@ -383,26 +379,18 @@ func (c *counter) Converted(from, to string) {
 }
 
 func (c *counter) Failed(_, _ string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.failed = append(c.failed, err.Error())
 }
 
 func (c *counter) Panicked(_, _ string, value any, _ []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.panics = append(c.panics, value)
 }
 
 func (c *counter) Ignored(_, _ string, reason error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.ignored = append(c.ignored, reason.Error())
 }
 
 func (c *counter) Incomplete(_, _ string, reason error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.shed = append(c.shed, reason.Error())
 }
 
