@@ -34,8 +34,7 @@ const group = "batch.example.com"
 type Alpha struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              AlphaSpec   `json:"spec,omitempty"`
-	Status            *JobsStatus `json:"status,omitempty"`
+	Spec              AlphaSpec `json:"spec,omitempty"`
 }
 
 type AlphaSpec struct {
@@ -70,8 +69,7 @@ type AlphaRule struct {
 type Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              JobSpec     `json:"spec,omitempty"`
-	Status            *JobsStatus `json:"status,omitempty"`
+	Spec              JobSpec `json:"spec,omitempty"`
 }
 
 type JobSpec struct {
@@ -99,11 +97,6 @@ type JobRule struct {
 	Weight int64  `json:"weight,omitempty"`
 }
 
-type JobsStatus struct {
-	Active int32        `json:"active,omitempty"`
-	Last   *metav1.Time `json:"last,omitempty"`
-}
-
 func (*Job) Hub() {}
 
 // DeepCopyObject is as controller-gen would write it.
@@ -115,7 +108,7 @@ func (a *Alpha) DeepCopyObject() runtime.Object {
 		c.Spec.Owner = &AlphaOwner{a.Spec.Owner.Team, slices.Clone(a.Spec.Owner.Mails)}
 	}
 	c.Spec.Steps, c.Spec.Rules = slices.Clone(a.Spec.Steps), slices.Clone(a.Spec.Rules)
-	c.Spec.Template, c.Status = a.Spec.Template.DeepCopy(), a.Status.copy()
+	c.Spec.Template = a.Spec.Template.DeepCopy()
 	return &c
 }
 
@@ -125,15 +118,8 @@ func (j *Job) DeepCopyObject() runtime.Object {
 	j.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.Spec.TimeZone = pointerTo(j.Spec.TimeZone)
 	c.Spec.Steps, c.Spec.Rules = slices.Clone(j.Spec.Steps), slices.Clone(j.Spec.Rules)
-	c.Spec.Template, c.Status = j.Spec.Template.DeepCopy(), j.Status.copy()
+	c.Spec.Template = j.Spec.Template.DeepCopy()
 	return &c
-}
-
-func (s *JobsStatus) copy() *JobsStatus {
-	if s == nil {
-		return nil
-	}
-	return &JobsStatus{s.Active, s.Last.DeepCopy()}
 }
 
 func pointerTo[T any](p *T) *T {
@@ -152,7 +138,7 @@ func (a *Alpha) ConvertTo(hub conversion.Hub) error {
 	if a.Spec.Suspend != nil {
 		j.Spec.Suspend = *a.Spec.Suspend
 	}
-	j.Spec.Limit, j.Spec.Template, j.Status = a.Spec.Limit, a.Spec.Template, a.Status
+	j.Spec.Limit, j.Spec.Template = a.Spec.Limit, a.Spec.Template
 	for _, s := range a.Spec.Steps {
 		if !s.Local {
 			j.Spec.Steps = append(j.Spec.Steps, JobStep{Name: s.Name, Image: s.Image})
@@ -171,7 +157,7 @@ func (a *Alpha) ConvertFrom(hub conversion.Hub) error {
 	if j.Spec.Suspend {
 		a.Spec.Suspend = &j.Spec.Suspend
 	}
-	a.Spec.Limit, a.Spec.Template, a.Status = j.Spec.Limit, j.Spec.Template, j.Status
+	a.Spec.Limit, a.Spec.Template = j.Spec.Limit, j.Spec.Template
 	for _, s := range j.Spec.Steps {
 		a.Spec.Steps = append(a.Spec.Steps, AlphaStep{Name: s.Name, Image: s.Image})
 	}

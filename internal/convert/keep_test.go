@@ -232,40 +232,6 @@ var _ = Describe("A member that the target cannot hold", func() {
 			`"schedule":"5","rules":[{"match":"a"}]`),
 	)
 
-	It("never moves to another item when the conversion reverses a list", func() {
-		k := trees(onList(func(list []any) []any {
-			slices.Reverse(list)
-			for _, item := range list {
-				delete(item.(map[string]any), "note")
-			}
-			return list
-		}), unchanged)
-		source := object("v1alpha1", "", `"list":[{"a":1,"note":"n"},{"a":2,"note":"m"}]`)
-		there := converted(k, "v1", source)
-		Expect(there).To(ContainSubstring(`"list":[{"a":2},{"a":1}]`))
-		Expect(converted(k, "v1alpha1", replaced(there, `{"a":2},`, ""))).To(MatchJSON(object("v1alpha1", "", `"list":[{"a":1}]`)))
-	})
-
-	It("gives way to an edit that the other version cannot see either", func() {
-		k := trees(func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			spec["tens"] = spec["n"].(int64) / 10
-			delete(spec, "n")
-		}, func(o map[string]any) {
-			spec := o["spec"].(map[string]any)
-			n := spec["tens"].(int64) * 10
-			if spec["odd"] == true {
-				n++
-			}
-			spec["n"] = n
-			delete(spec, "tens")
-			delete(spec, "odd")
-		})
-		there := converted(k, "v1", object("v1alpha1", "", `"n":13`))
-		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"n":13`))
-		Expect(converted(k, "v1alpha1", replaced(there, `"tens":1`, `"tens":1,"odd":true`))).To(ContainSubstring(`"n":11`))
-	})
-
 	It("does not count an empty list that the way back adds", func() {
 		k := trees(unchanged, func(o map[string]any) { o["spec"].(map[string]any)["list"] = []any{} })
 		Expect(noteOf(converted(k, "v1", object("v1alpha1", "", `"a":1`)))).To(BeEmpty())
