@@ -95,22 +95,6 @@ func queue(ctx context.Context, l *limiter, callers int) (served chan int, refus
 	return served, refused
 }
 
-func TestLimiterServesThoseThatWaitInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := NewWithT(t)
-		l := newLimiter(2, 10)
-		served, _ := queue(t.Context(), l, 5)
-		g.Expect(served).To(HaveLen(2))
-		for expected := range 5 {
-			g.Expect(<-served).To(Equal(expected))
-			l.release()
-			synctest.Wait()
-		}
-		g.Expect(l.calls.Load()).To(BeZero())
-		g.Expect(l.working.TryAcquire(2)).To(BeTrue())
-	})
-}
-
 func TestLimiterTurnsAwayWhatExceedsTheQueueAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)

@@ -12,9 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -323,26 +321,4 @@ var _ = Describe("Long lists", func() {
 		})
 		Expect(strings.Count(ops, `"op":"replace"`)).To(Equal(100))
 	})
-	DescribeTable("of a tree make a patch that is about as long as the list, if each item gets", func(member, before, after string) {
-		var items []string
-		for i := range 60_000 {
-			items = append(items, fmt.Sprintf(`{"a":%d%s}`, i, before))
-		}
-		raw := []byte(`{"kind":"A","spec":{"items":[` + strings.Join(items, ",") + `]}}`)
-		was, err := decode[map[string]any](raw)
-		Expect(err).NotTo(HaveOccurred())
-		is := runtime.DeepCopyJSON(was)
-		for _, item := range is["spec"].(map[string]any)["items"].([]any) {
-			item.(map[string]any)[member] = int64(2)
-		}
-		made, err := patch.Compare(raw, jsontext.Index{}, was, is)
-		Expect(err).NotTo(HaveOccurred())
-		text := made.AppendJSON(nil)
-		Expect(len(text)).To(BeNumerically("<", len(raw)*3/2))
-		result, err := apply(raw, text)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(result)).To(Equal(strings.ReplaceAll(string(raw), before+"}", after+"}")))
-	},
-		Entry("another value", "b", `,"b":1`, `,"b":2`),
-	)
 })
