@@ -88,7 +88,7 @@ const (
 
 	chains    = "internal/admit/chain_test.go"
 	malformed = "internal/admit/request_test.go"
-	budget    = "internal/chain/memory_test.go"
+	budget    = "internal/chain/late_test.go"
 	grouping  = "internal/webhookconf/group_test.go"
 	audits    = "internal/audit/audit_test.go"
 	exits     = "audit/audit_test.go"
@@ -143,7 +143,7 @@ var promises = map[string][]promise{
 		{"| requests at work |", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
 		{"Further ones get 503", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
 		{"slower than 4 MiB/s", "internal/admit/request_test.go", "makes room for others when it arrives slowly"},
-		{"| memory for one object |", "internal/decode/memory_test.go", "is bounded: beyond that nothing more is made of"},
+		{"| memory for one object |", "internal/decode/decode_test.go", "is bounded: beyond that nothing more is made of"},
 		{"share 64 MiB", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
 		{"| the rest of a review |", malformed, "is refused for the size of its other members"},
 		{"| an answer |", malformed, "bounds the time to read and to answer"},

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("The context of a step", func() {
@@ -72,7 +71,8 @@ var _ = Describe("The context of a step", func() {
 		Expect(got.Header).NotTo(HaveKey("Retry-After"))
 		Expect(got.Body).To(And(HavePrefix(`step "volumes" failed: no answer before the deadline`), ContainSubstring("timeoutSeconds")))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("user", "alice"), HaveKeyWithValue("name", "web-0"))))
-		Expect(h.took()).To(BeNumerically(">", 0), "an alert on slow steps sees the late one")
+		Expect(spectest.Shown(h.registry, "eirinix_admission_step_duration_seconds")).To(
+			MatchRegexp(`_sum\{step="volumes",webhook="volumes"\} 0\.\d`), "an alert on slow steps sees the late one")
 		close(release)
 		Eventually(ended).Should(BeClosed())
 	})
@@ -95,36 +95,15 @@ var _ = Describe("The context of a step", func() {
 
 var _ = Describe("A step that ignores its deadline", func() {
 	const most = 100 // runs that are left behind
-	var (
-		h       *hook
-		begun   atomic.Int64
-		release func()
-		hang    chan struct{}
-	)
-	BeforeEach(func() {
-		begun.Store(0)
-		hang = make(chan struct{})
-		release = sync.OnceFunc(func() { close(hang) })
-		DeferCleanup(release)
-		h = newHook(allow)
-	})
-	hangs := func(name string, timeout time.Duration, ignore bool) chain.Step {
-		s := label(name, func(*chain.Call) error {
-			begun.Add(1)
-			<-hang
-			return nil
-		})
-		s.Timeout, s.Ignore = timeout, ignore
-		return s
-	}
-	left := func() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
+	var h *hanging
+	BeforeEach(func() { h = newHanging() })
 
 	DescribeTable("is begun no more when many of its runs still hang, and counted", func(ignore bool) {
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{hangs("hangs", time.Millisecond, ignore), label("other", nil)}})
-		for left() < most {
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeDeny, ignore, true, time.Millisecond), label("other", nil)}})
+		for h.left() < most {
 			h.ask()
 		}
-		Eventually(begun.Load).Should(BeEquivalentTo(most))
+		Eventually(h.begun.Load).Should(BeEquivalentTo(most))
 		for range 3 {
 			got := h.ask()
 			if ignore {
@@ -135,26 +114,26 @@ var _ = Describe("A step that ignores its deadline", func() {
 			Expect(got.Status).To(Equal(http.StatusInternalServerError))
 			Expect(got.Body).To(And(HavePrefix(`step "hangs" failed: 100 of its runs still hang`), ContainSubstring("return when its context ends")))
 		}
-		Expect(begun.Load()).To(BeEquivalentTo(most))
-		h.Handler.ServeAll(map[string]chain.Config{volumes: {Steps: []chain.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})
+		Expect(h.begun.Load()).To(BeEquivalentTo(most))
+		h.Handler.ServeAll(map[string]chain.Config{volumes: {Steps: []chain.Step{label("other", nil), h.step(chain.ModeDeny, ignore, true, time.Millisecond)}}})
 		h.ask()
-		Expect(begun.Load()).To(BeEquivalentTo(most), "they count on when other steps are served")
-		release()
-		Eventually(left).Should(BeZero())
+		Expect(h.begun.Load()).To(BeEquivalentTo(most), "they count on when other steps are served")
+		h.release()
+		Eventually(h.left).Should(BeZero())
 		h.ask()
-		Expect(begun.Load()).To(BeEquivalentTo(most + 1))
+		Expect(h.begun.Load()).To(BeEquivalentTo(most + 1))
 	},
 		Entry("under Fail", false),
 		Entry("under Ignore", true),
 	)
 
 	It("is counted, too, when it was given all of the call's time", func() {
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{hangs("hangs", 0, false)}})
-		for left() < 3 {
+		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{h.step(chain.ModeDeny, false, true, 0)}})
+		for h.left() < 3 {
 			Expect(h.post(volumes+"?timeout=40ms", body("v1", request())).Status).To(Equal(http.StatusInternalServerError))
 		}
-		release()
-		Eventually(left).Should(BeZero())
+		h.release()
+		Eventually(h.left).Should(BeZero())
 	})
 })
 

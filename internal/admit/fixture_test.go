@@ -95,21 +95,6 @@ func (h *hook) count(metric string, values ...string) (total float64) {
 	return total
 }
 
-// took returns the time that all runs of steps took together, as the metrics have it.
-func (h *hook) took() (total time.Duration) {
-	GinkgoHelper()
-	families, err := h.registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "eirinix_admission_step_duration_seconds" {
-				total += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
-			}
-		}
-	}
-	return total
-}
-
 // mutation is a step that changes the object in place.
 func mutation[T runtime.Object](name string, newObject func() runtime.Object, edit func(context.Context, *chain.Call, T) error) chain.Step {
 	return chain.Step{Name: name, New: newObject, Mutates: true, Run: func(ctx context.Context, c *chain.Call, _, obj runtime.Object) error {

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -23,9 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/hang"
 )
 
 // in gives a step a mode.
@@ -151,29 +148,6 @@ var _ = Describe("A step whose mode depends on the request", func() {
 		Expect(r.review("v1").Allowed).To(BeTrue())
 		Expect(decided(h, "size", "ignored")()).To(Equal(1.0))
 	})
-})
-
-var _ = Describe("A step that is played", func() {
-	DescribeTable("makes the patch and the denial of a request, whatever its mode and failurePolicy", func(mode chain.Mode, ignore bool) {
-		play := func(s chain.Step) audit.Verdict {
-			s.Mode, s.Ignore = mode, ignore
-			return audit.NewPlayer(s, logr.Discard()).Play(context.Background(), request())
-		}
-		label := onPod("label", func(p *corev1.Pod) error { p.Labels = map[string]string{"a": secret}; return nil })
-		asked, _ := serve(chain.Config{Steps: []chain.Step{label}})
-		v := play(label)
-		Expect(v).To(And(HaveField("Err", BeNil()), HaveField("Denied", BeNil()), HaveField("Patch", MatchJSON(asked.review("v1").Patch))))
-		Expect(chain.Paths(v.Patch)).To(Equal([]string{"/metadata/labels"}))
-		Expect(v.Changed([]byte(pod))).To(ContainSubstring(`"labels":{"a":"` + secret + `"}`))
-		asked, _ = serve(chain.Config{Validating: true, Steps: []chain.Step{refusing("refuse")}})
-		Expect(play(refusing("refuse")).Denied).To(Equal(asked.review("v1").Result))
-		failed := play(check("fails", newPod, func(_, _ runtime.Object) error { return errors.New("down") }))
-		Expect(failed.Err).To(And(MatchError("down"), Not(MatchError(chain.ErrUnreadable)), Not(BeAssignableToTypeOf(&hang.PanicError{}))))
-	},
-		Entry("Deny", chain.ModeDeny, false),
-		Entry("Warn, Ignore", chain.ModeWarn, true),
-		Entry("Shadow, Ignore", chain.ModeShadow, true),
-	)
 })
 
 // sized makes the pod of a request as large as this many bytes, in containers with an environment.

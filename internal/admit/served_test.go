@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,11 +18,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
@@ -53,6 +50,9 @@ var _ = Describe("A handler with metrics", func() {
 		Expect(h.count("eirinix_admission_patch_bytes_total")).To(BeNumerically(">", 50))
 		Expect(h.count("eirinix_admission_request_bytes")).To(BeEquivalentTo(2))
 		Expect(h.count("eirinix_admission_in_flight_requests")).To(BeZero())
+		families, err := h.registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(promlint.NewWithMetricFamilies(families).Lint()).To(BeEmpty(), "they keep to the conventions of Prometheus")
 	})
 })
 
@@ -105,45 +105,6 @@ var _ = Describe("An object that would take too much memory", func() {
 		}
 		Expect(h.ask().review("v1").Allowed).To(BeTrue())
 	})
-})
-
-var _ = Describe("A large object that an API server accepts", func() {
-	list := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
-	numbered := func(n int, item string) string {
-		var b strings.Builder
-		for i := range n {
-			fmt.Fprintf(&b, item+",", i)
-		}
-		return strings.TrimSuffix(b.String(), ",")
-	}
-	tree := func() runtime.Object { return &unstructured.Unstructured{} }
-
-	DescribeTable("is admitted, and changed, also if several come at once:", func(raw string, fresh func() runtime.Object) {
-		h := newHook(allow)
-		h.Handler.MaxBytes = 32 << 20
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{mutation("a", fresh, func(_ context.Context, _ *chain.Call, o runtime.Object) error {
-			o.(metav1.Object).SetLabels(map[string]string{"a": "b"})
-			return nil
-		})}})
-		const calls = 2
-		answers := make(chan reply, calls)
-		for range calls {
-			go func() {
-				defer GinkgoRecover()
-				answers <- h.ask(carrying(raw))
-			}()
-		}
-		for range calls {
-			var got reply
-			Eventually(answers, time.Minute).Should(Receive(&got))
-			Expect(string(got.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
-		}
-	},
-		Entry("a definition of 20,000 properties", `{"metadata":{"name":"a"},"spec":{"versions":[{"schema":{"openAPIV3Schema":{"properties":{`+numbered(20_000, `"p%d":{"type":"string"}`)+`}}}}]}}`,
-			func() runtime.Object { return &apiextensionsv1.CustomResourceDefinition{} }),
-		Entry("400,000 numbers", `{"kind":"A","metadata":{"name":"a"},"spec":{"numbers":[`+list(400_000, "123456")+`]}}`, tree),
-		Entry("60,000 small objects", `{"kind":"A","metadata":{"name":"a"},"spec":{"items":[`+numbered(60_000, `{"a":%d}`)+`]}}`, tree),
-	)
 })
 
 var _ = Describe("Paths", func() {

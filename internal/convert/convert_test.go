@@ -1,6 +1,6 @@
 package convert_test
 
-// This file specifies the way of an object and of its metadata, and the reviews that ask for it.
+// This file specifies the way of an object and of its metadata, the reviews that ask for it, and the memory of an answer.
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -96,18 +98,6 @@ var _ = Describe("A conversion", func() {
 		Entry("all of it", func(j *Job) { j.ObjectMeta = metav1.ObjectMeta{} }, "it changed metadata."),
 		Entry("the apiVersion", func(j *Job) { j.APIVersion = "batch.example.com/v7" }, "it returned an object of batch.example.com/v7"),
 		Entry("the kind", func(j *Job) { j.Kind = "Other" }, "it returned a Other"),
-	)
-
-	DescribeTable("fails if it changes metadata that nothing else stands beside",
-		func(metadata string, change func(*Job), reason string) {
-			k := with(cronJobs(), edited(change), nil)
-			Expect(failure(k, review("v1", object("v1alpha1", metadata, `"schedule":"1"`)))).To(ContainSubstring(reason))
-		},
-		Entry("the generateName", "", func(j *Job) { j.GenerateName = "x" }, "it changed metadata.generateName"),
-		Entry("the generation", "", func(j *Job) { j.Generation = 1 }, "it changed metadata.generation"),
-		Entry("the deletion, in place", `,"deletionTimestamp":"2026-01-02T03:04:05Z"`, func(j *Job) { j.DeletionTimestamp.Time = metav1.Unix(1, 0).Time }, "it changed metadata.deletionTimestamp"),
-		Entry("one more finalizer", "", func(j *Job) { j.Finalizers = []string{"x"} }, "it changed metadata.finalizers"),
-		Entry("the managed fields", `,"managedFields":[{"manager":"m"}]`, func(j *Job) { j.ManagedFields = nil }, "it changed metadata.managedFields"),
 	)
 
 	It("gets and returns whole trees", func() {
@@ -360,5 +350,60 @@ var _ = Describe("A ConversionReview", func() {
 		other := strings.Replace(object("v1alpha1", "", `"schedule":"1"`), `"CronJob"`, `"OtherJob"`, 1)
 		Expect(converted(k, "v1", other)).To(ContainSubstring(`"kind":"OtherJob"`))
 		Expect(failure(cronJobs(), review("v1", other))).To(ContainSubstring(`its kind is "OtherJob"`))
+	})
+})
+
+var _ = Describe("The memory of an answer", Serial, func() {
+	It("holds one object at a time, beside the review and the answer", func() {
+		spec := `"schedule":"5 4","steps":[` + strings.Repeat(`{"name":"`+strings.Repeat("n", 8)+`"},`, 20) + `{"name":"z"}]`
+		body := review("v1", slices.Repeat([]string{object("v1alpha1", "", spec)}, 10_000)...)
+		live := map[int]uint64{}
+		calls := 0
+		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			if calls++; calls == 10 || calls == 9_990 {
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.GC() // pools live through one collection
+				runtime.ReadMemStats(&m)
+				live[calls] = m.HeapAlloc
+			}
+			return alphaToHub(ctx, o)
+		}, nil)
+		r := answered(k, body)
+		Expect(r.ConvertedObjects).To(HaveLen(10_000))
+		grown := int64(live[9_990]) - int64(live[10])
+		Expect(grown).To(BeNumerically("<", len(body)/4), "of %d bytes", len(body))
+		runtime.KeepAlive(body)
+	})
+
+	DescribeTable("allocates for an object, with its garbage, no more than twice what it asks room for:", Label("sequential"), func(from, to, step string) {
+		spec := `"schedule":"5 4","owner":{"team":"t"},"steps":[` + strings.Repeat(step+",", 293<<10/len(step)) + step + `]`
+		var before, after runtime.MemStats
+		asked, rooms := int64(0), 0
+		body := review(to, object(from, "", spec), object(from, "", spec), object(to, "", `"schedule":"5 4"`))
+		_, err := cronJobs().Answer(context.Background(), body, func(_ context.Context, bytes int64) (func(), error) {
+			rooms++
+			asked = bytes
+			runtime.ReadMemStats(&before)
+			return func() { rooms--; runtime.ReadMemStats(&after) }, nil
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(rooms).To(BeZero(), "one object at a time")
+		Expect(asked).To(BeNumerically(">", 40*len(spec)))
+		Expect(after.TotalAlloc - before.TotalAlloc).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*asked)))
+	},
+		Entry("of Go types that lose a member of each item", "v1alpha1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1","note":"a note of common length"}`),
+		Entry("of Go types that lose little", "v1alpha1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1"}`),
+		Entry("of trees", "v1beta1", "v1", `{"name":"nnnnnnnn","image":"example.org/images/app:1"}`),
+		Entry("with members that no type knows", "v1", "v1alpha1", `{"name":"nnnnnnnn","unknown":{"a":1,"b":[1,2,3]}}`),
+	)
+
+	It("ends with the reason for which there is no room", func() {
+		body := review("v1", object("v1alpha1", "", `"schedule":"5 4"`))
+		answer, err := cronJobs().Answer(context.Background(), body, func(context.Context, int64) (func(), error) {
+			return nil, errors.New("it waited for memory")
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(And(ContainSubstring("it waited for memory"), ContainSubstring(`"Failure"`)))
 	})
 })

@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -35,8 +34,7 @@ const group = "batch.example.com"
 type Alpha struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              AlphaSpec   `json:"spec,omitempty"`
-	Status            *JobsStatus `json:"status,omitempty"`
+	Spec              AlphaSpec `json:"spec,omitempty"`
 }
 
 type AlphaSpec struct {
@@ -71,8 +69,7 @@ type AlphaRule struct {
 type Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              JobSpec     `json:"spec,omitempty"`
-	Status            *JobsStatus `json:"status,omitempty"`
+	Spec              JobSpec `json:"spec,omitempty"`
 }
 
 type JobSpec struct {
@@ -100,11 +97,6 @@ type JobRule struct {
 	Weight int64  `json:"weight,omitempty"`
 }
 
-type JobsStatus struct {
-	Active int32        `json:"active,omitempty"`
-	Last   *metav1.Time `json:"last,omitempty"`
-}
-
 func (*Job) Hub() {}
 
 // DeepCopyObject is as controller-gen would write it.
@@ -116,7 +108,7 @@ func (a *Alpha) DeepCopyObject() runtime.Object {
 		c.Spec.Owner = &AlphaOwner{a.Spec.Owner.Team, slices.Clone(a.Spec.Owner.Mails)}
 	}
 	c.Spec.Steps, c.Spec.Rules = slices.Clone(a.Spec.Steps), slices.Clone(a.Spec.Rules)
-	c.Spec.Template, c.Status = a.Spec.Template.DeepCopy(), a.Status.copy()
+	c.Spec.Template = a.Spec.Template.DeepCopy()
 	return &c
 }
 
@@ -126,15 +118,8 @@ func (j *Job) DeepCopyObject() runtime.Object {
 	j.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.Spec.TimeZone = pointerTo(j.Spec.TimeZone)
 	c.Spec.Steps, c.Spec.Rules = slices.Clone(j.Spec.Steps), slices.Clone(j.Spec.Rules)
-	c.Spec.Template, c.Status = j.Spec.Template.DeepCopy(), j.Status.copy()
+	c.Spec.Template = j.Spec.Template.DeepCopy()
 	return &c
-}
-
-func (s *JobsStatus) copy() *JobsStatus {
-	if s == nil {
-		return nil
-	}
-	return &JobsStatus{s.Active, s.Last.DeepCopy()}
 }
 
 func pointerTo[T any](p *T) *T {
@@ -153,7 +138,7 @@ func (a *Alpha) ConvertTo(hub conversion.Hub) error {
 	if a.Spec.Suspend != nil {
 		j.Spec.Suspend = *a.Spec.Suspend
 	}
-	j.Spec.Limit, j.Spec.Template, j.Status = a.Spec.Limit, a.Spec.Template, a.Status
+	j.Spec.Limit, j.Spec.Template = a.Spec.Limit, a.Spec.Template
 	for _, s := range a.Spec.Steps {
 		if !s.Local {
 			j.Spec.Steps = append(j.Spec.Steps, JobStep{Name: s.Name, Image: s.Image})
@@ -172,7 +157,7 @@ func (a *Alpha) ConvertFrom(hub conversion.Hub) error {
 	if j.Spec.Suspend {
 		a.Spec.Suspend = &j.Spec.Suspend
 	}
-	a.Spec.Limit, a.Spec.Template, a.Status = j.Spec.Limit, j.Spec.Template, j.Status
+	a.Spec.Limit, a.Spec.Template = j.Spec.Limit, j.Spec.Template
 	for _, s := range j.Spec.Steps {
 		a.Spec.Steps = append(a.Spec.Steps, AlphaStep{Name: s.Name, Image: s.Image})
 	}
@@ -363,9 +348,8 @@ func keysOf(texts ...string) *convert.Keys {
 // keyOf returns a key of 32 bytes, because FIPS 140 refuses short ones.
 func keyOf(text string) []byte { return fmt.Appendf(nil, "%-32s", text) }
 
-// counter is an Observer.
+// counter is an Observer of one answer at a time.
 type counter struct {
-	mu        sync.Mutex
 	converted map[string]int
 	failed    []string
 	panics    []any
@@ -374,8 +358,6 @@ type counter struct {
 }
 
 func (c *counter) Converted(from, to string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.converted == nil {
 		c.converted = map[string]int{}
 	}
@@ -383,26 +365,18 @@ func (c *counter) Converted(from, to string) {
 }
 
 func (c *counter) Failed(_, _ string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.failed = append(c.failed, err.Error())
 }
 
 func (c *counter) Panicked(_, _ string, value any, _ []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.panics = append(c.panics, value)
 }
 
 func (c *counter) Ignored(_, _ string, reason error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.ignored = append(c.ignored, reason.Error())
 }
 
 func (c *counter) Incomplete(_, _ string, reason error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.shed = append(c.shed, reason.Error())
 }
 

@@ -1,18 +1,13 @@
 package convert
 
-// This file specifies what is known of metadata, and of the members of a type.
+// This file specifies when metadata is as it arrived.
 
 import (
 	"reflect"
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/randfill"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontype"
 )
 
 // TestMetadataIsComparedInEachField also fails for a field that a later metav1.ObjectMeta has and isAsBefore does not.
@@ -43,21 +38,3 @@ func TestMetadataIsComparedInEachField(t *testing.T) {
 		}
 	}
 }
-
-var _ = Describe("A type", func() {
-	It("knows everything as a tree", func() {
-		_, known := knownMember(nil, "x")
-		Expect(known).To(BeTrue())
-		Expect(knownItem(nil)).To(BeNil())
-	})
-
-	It("leads from members to items", func() {
-		spec, known := knownMember(jsontype.Of(reflect.TypeFor[*corev1.Pod]()), "spec")
-		Expect(known).To(BeTrue())
-		containers, _ := knownMember(spec, "containers")
-		_, known = knownMember(knownItem(containers), "image")
-		Expect(known).To(BeTrue())
-		_, known = knownMember(knownItem(containers), "picture")
-		Expect(known).To(BeFalse())
-	})
-})

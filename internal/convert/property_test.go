@@ -77,15 +77,8 @@ func (c chance) template() *corev1.PodSpec {
 	return t
 }
 
-func (c chance) status() *JobsStatus {
-	if c.often() {
-		return nil
-	}
-	return &JobsStatus{Active: c.Int32N(3), Last: &metav1.Time{Time: metav1.Unix(c.Int64N(1<<31), 0).Time}}
-}
-
 func (c chance) alpha() any {
-	a := &Alpha{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1alpha1", Kind: "CronJob"}, ObjectMeta: c.meta(), Status: c.status()}
+	a := &Alpha{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1alpha1", Kind: "CronJob"}, ObjectMeta: c.meta()}
 	a.Spec = AlphaSpec{Schedule: c.word() + " " + c.word(), Limit: c.Int64() - c.Int64(), Template: c.template()}
 	if c.often() {
 		a.Spec.Schedule += " # " + c.word()
@@ -118,7 +111,7 @@ func (c chance) alpha() any {
 }
 
 func (c chance) job() any {
-	j := &Job{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1", Kind: "CronJob"}, ObjectMeta: c.meta(), Status: c.status()}
+	j := &Job{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1", Kind: "CronJob"}, ObjectMeta: c.meta()}
 	j.Spec = JobSpec{Schedule: JobSchedule{c.word(), c.word()}, Suspend: c.often(), Limit: c.Int64N(9), Template: c.template()}
 	if c.often() {
 		zone := c.word()

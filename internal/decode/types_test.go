@@ -15,13 +15,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// crdType is apiextensionsv1.CustomResourceDefinition, whose module go.mod has no other need to name.
-var crdType = reflect.TypeOf(envtest.CRDInstallOptions{}.CRDs).Elem().Elem()
+var crdType = reflect.TypeFor[apiextensionsv1.CustomResourceDefinition]()
 
 // apiTypes are the types of the objects that webhooks receive.
 var apiTypes = []reflect.Type{
@@ -52,11 +51,8 @@ var (
 	})
 )
 
-// oddTypes are the types with special rules in encoding/json. They are readableTypes, which are read without its help as far
-// as their fields allow, and foreignTypes.
-var oddTypes = append(append([]reflect.Type(nil), readableTypes...), foreignTypes...)
-
-var readableTypes = []reflect.Type{
+// oddTypes are the types with special rules in encoding/json. The last ones are not read without its help.
+var oddTypes = []reflect.Type{
 	reflect.TypeFor[scalars](), reflect.TypeFor[pointers](), reflect.TypeFor[lists](),
 	reflect.TypeFor[maps](), reflect.TypeFor[embedding](), reflect.TypeFor[naming](),
 	reflect.TypeFor[methods](), reflect.TypeFor[promoted](), reflect.TypeFor[interfaces](),
@@ -69,9 +65,6 @@ var readableTypes = []reflect.Type{
 	reflect.TypeFor[struct{}](), reflect.TypeFor[*struct{ metav1.Time }](),
 	reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[oddlyNamed](), reflect.TypeFor[Loop](),
 	wronglyTagged, sameTags,
-}
-
-var foreignTypes = []reflect.Type{
 	reflect.TypeFor[quoting](), reflect.TypeFor[unsettable](), reflect.TypeFor[taggedInner](),
 	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
 	reflect.TypeFor[[0]int](), reflect.TypeFor[struct{ metav1.Time }](), reflect.TypeFor[**string](),

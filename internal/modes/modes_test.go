@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
-	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 func TestModes(t *testing.T) {
@@ -387,14 +386,5 @@ var _ = Describe("The number that an object draws", func() {
 		}
 		Expect(cost("Warn", large)).To(BeZero())
 		Expect(cost("Warn 0%\nAudit", large)).To(BeNumerically("<", cost("Warn 0%\nAudit", small)+20), "the race detector drops pooled objects")
-
-		By("decoding less than the step does, with many owners too")
-		for i := range 20000 {
-			pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: fmt.Sprint(i), UID: "3"})
-		}
-		large, err = json.Marshal(pod)
-		Expect(err).NotTo(HaveOccurred())
-		step := testing.AllocsPerRun(10, func() { _ = decode.Into(large, &corev1.Pod{}) })
-		Expect(cost("Warn 0%\nAudit", large)).To(BeNumerically("<", step))
 	})
 })

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	decoding "code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
@@ -34,7 +33,7 @@ import (
 // newest is the folder of the documents that belong to the Go types of the module.
 const newest = "HEAD"
 
-// A document is a published object in one of its spellings.
+// A document is a published object.
 type document struct {
 	release, file string
 	kind          schema.GroupVersionKind
@@ -43,25 +42,18 @@ type document struct {
 
 func (d document) String() string { return d.release + "/" + d.file }
 
-// publishedIn lists the documents below testdata, by the names of their folders. Those in YAML become JSON, without the
-// white space of the others.
+// publishedIn lists the documents below testdata, by the names of their folders.
 func publishedIn(testdata string) map[string][]document {
 	GinkgoHelper()
 	releases := map[string][]document{}
-	for _, pattern := range []string{"*.json", "*.yaml"} {
-		paths, err := filepath.Glob(filepath.Join(testdata, "*", pattern))
+	paths, err := filepath.Glob(filepath.Join(testdata, "*", "*.json"))
+	Expect(err).NotTo(HaveOccurred())
+	for _, path := range paths {
+		d := document{release: filepath.Base(filepath.Dir(path)), file: filepath.Base(path)}
+		d.raw, err = os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
-		for _, path := range paths {
-			d := document{release: filepath.Base(filepath.Dir(path)), file: filepath.Base(path)}
-			d.raw, err = os.ReadFile(path)
-			Expect(err).NotTo(HaveOccurred())
-			if pattern == "*.yaml" {
-				d.raw, err = yaml.YAMLToJSON(d.raw)
-				Expect(err).NotTo(HaveOccurred(), "%s", d)
-			}
-			d.kind = kindIn(d.file)
-			releases[d.release] = append(releases[d.release], d)
-		}
+		d.kind = kindIn(d.file)
+		releases[d.release] = append(releases[d.release], d)
 	}
 	return releases
 }
