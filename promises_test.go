@@ -120,7 +120,7 @@ var promises = map[string][]promise{
 		{"follow within five seconds of the right", follow, "TestFailuresBeforeTheFirstListAreSaidWithinTwoSecondsAndTriedAgainWithinFive"},
 		{"follow within five seconds of the right", follow, "TestARequiredObjectIsAState"},
 		{"15,000 Secrets of 4 KB", "bench/section_reads.go", "MiB of heap above idle"},
-		{"A lookup among 100,000 Ingresses", "internal/reads/bench_test.go", "takes no memory but that of its result"},
+		{"A lookup among 100,000 Ingresses", "internal/reads/source_test.go", "takes no memory but that of its result"},
 		{"for the first two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"for these two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"differ by a minute", "", "a limit, and no promise"},

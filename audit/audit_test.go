@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -293,26 +292,6 @@ unknown  drain: DELETE is not played
 		Expect(play(ctx, []string{"-o", "sarif"}, run).stdout.String()).To(Equal(s.stdout.String()))
 	})
 
-	It("holds no findings in memory", func(ctx SpecContext) {
-		for _, format := range []string{"text", "json", "sarif"} {
-			var before, after runtime.MemStats
-			s := play(ctx, []string{"-o", format, "-all"}, func(o Options) (Summary, error) {
-				runtime.GC()
-				runtime.ReadMemStats(&before)
-				for i := range 20_000 {
-					if err := o.Finding(found(Drift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
-						return Summary{}, err
-					}
-				}
-				runtime.GC()
-				runtime.ReadMemStats(&after)
-				return Summary{}, nil
-			}, io.Discard)
-			Expect(s.err).NotTo(HaveOccurred())
-			Expect(int64(after.HeapAlloc)-int64(before.HeapAlloc)).To(BeNumerically("<", 1<<20), format)
-		}
-	}, Serial)
-
 	It("ends with the error of an output that is closed", func(ctx SpecContext) {
 		calls := 0
 		s := play(ctx, nil, func(o Options) (Summary, error) {
@@ -395,40 +374,21 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-var _ = Describe("Conditions", func() {
-	conditions := func(expressions ...string) (all []admissionregistrationv1.MatchCondition) {
-		for i, e := range expressions {
-			all = append(all, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: e})
+var _ = It("Conditions are those of the API server, and an error if they cannot be compiled, evaluated or read", func(ctx SpecContext) {
+	match := func(expression, object string) (bool, error) {
+		conditions, err := conditionsOf([]admissionregistrationv1.MatchCondition{{Name: "c", Expression: expression}})
+		if err != nil {
+			return false, err
 		}
-		return all
+		return conditions(ctx, &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "default", Object: k8sruntime.RawExtension{Raw: []byte(object)},
+		})
 	}
-	request := func(raw string) *admissionv1.AdmissionRequest {
-		return &admissionv1.AdmissionRequest{
-			Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "default", Name: "web",
-			Object: k8sruntime.RawExtension{Raw: []byte(raw)},
-		}
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}`
+	Expect(match(`object.metadata.name == "web" && request.namespace == "default" && request.operation == "CREATE" && oldObject == null`, pod)).To(BeTrue())
+	Expect(match(`object.metadata.name == "db"`, pod)).To(BeFalse())
+	for _, broken := range [][]string{{"object.spec =", pod, "correct Settings.Conditions"}, {"object.missing == 1", pod, "no such key"}, {"true", "{", "unexpected"}} {
+		_, err := match(broken[0], broken[1])
+		Expect(err).To(MatchError(ContainSubstring(broken[2])))
 	}
-	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"priority":5}}`
-
-	DescribeTable("are those of the API server", func(ctx SpecContext, expected bool, expressions ...string) {
-		match, err := conditionsOf(conditions(expressions...))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(match(ctx, request(pod))).To(Equal(expected))
-	},
-		Entry(nil, true, `object.spec.priority == 5`, `request.namespace == "default"`, `request.operation == "CREATE"`),
-		Entry(nil, false, `object.spec.priority == 5`, `object.metadata.name == "db"`),
-		Entry(nil, true, `oldObject == null`),
-	)
-
-	It("are an error if they cannot be compiled, evaluated or read", func(ctx SpecContext) {
-		_, err := conditionsOf(conditions("object.spec ="))
-		Expect(err).To(MatchError(ContainSubstring("correct Settings.Conditions")))
-		match, err := conditionsOf(conditions("object.spec.missing == 1"))
-		Expect(err).NotTo(HaveOccurred())
-		_, err = match(ctx, request(pod))
-		Expect(err).To(MatchError(ContainSubstring("no such key")))
-		_, err = match(ctx, request("{"))
-		Expect(err).To(HaveOccurred())
-	})
 })

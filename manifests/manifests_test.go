@@ -9,9 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +30,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,6 +39,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/conversion"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestManifests(t *testing.T) {
@@ -98,13 +98,7 @@ func validatePods() eirinix.Validation[*corev1.Pod] {
 
 func manifestsOf(o input, added ...any) []client.Object {
 	GinkgoHelper()
-	return must(Of(managerWith(o, added...), o.Deployment))
-}
-
-func must[T any](value T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return value
+	return Must(Of(managerWith(o, added...), o.Deployment))
 }
 
 func managerWith(o input, added ...any) *eirinix.ExtensionManager {
@@ -115,33 +109,6 @@ func managerWith(o input, added ...any) *eirinix.ExtensionManager {
 	}
 	return m
 }
-
-var _ = Describe("Manifests of a program with a Conversion", func() {
-	DescribeTable("grant get on the Secret of its keys, unless it is Lossy", func(lossy bool, change func(*input), verbs ...string) {
-		o := deployedOptions()
-		change(&o)
-		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			return u, nil
-		}
-		verbsOn := func(named string) (all []string) {
-			for _, role := range allOf[*rbacv1.Role](manifestsOf(o, conversion.Of[*unstructured.Unstructured]{
-				CRD: "shops.example.org", Version: "v1", Lossy: lossy, Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v2", same, same)},
-			})) {
-				for _, r := range role.Rules {
-					if slices.Contains(r.Resources, "secrets") && slices.Contains(r.ResourceNames, named) {
-						all = append(all, r.Verbs...)
-					}
-				}
-			}
-			return all
-		}
-		Expect(verbsOn("eirini-x-conversions")).To(ConsistOf(verbs))
-	},
-		Entry("that runs as one", false, func(*input) {}, "get"),
-		Entry("that is Lossy", true, func(*input) {}),
-		Entry("with certificates of another source", false, func(o *input) { o.Certificates = eirinix.FromSecret("", "tls") }, "get"),
-	)
-})
 
 // the returns the only object of a type.
 func the[T client.Object](objects []client.Object) T {
@@ -170,7 +137,7 @@ func kinds(objects []client.Object) (all []string) {
 
 func asJSON(v any) string {
 	GinkgoHelper()
-	return string(must(json.Marshal(v)))
+	return string(Must(json.Marshal(v)))
 }
 
 var _ = Describe("A program's manifests", func() {
@@ -183,9 +150,6 @@ var _ = Describe("A program's manifests", func() {
 		func(o input, added []any, expected ...string) {
 			Expect(kinds(manifestsOf(o, added...))).To(Equal(expected))
 		},
-		Entry("called through a Service", deployedOptions(), []any{valueExtension{}},
-			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x", "ClusterRole eirinix:eirini-x", "ClusterRoleBinding eirinix:eirini-x",
-			"Service hooks", "NetworkPolicy eirini-x", "PodDisruptionBudget eirini-x", "Deployment eirini-x"),
 		Entry("called by URL", byURL(deployedOptions()), []any{valueExtension{}},
 			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x", "ClusterRole eirinix:eirini-x", "ClusterRoleBinding eirinix:eirini-x",
 			"NetworkPolicy eirini-x", "PodDisruptionBudget eirini-x", "Deployment eirini-x"),
@@ -206,7 +170,7 @@ var _ = Describe("A program's manifests", func() {
 		o.MetricsBindAddress, o.Deployment.PodMonitor, o.KubeConfig = ":9090", true, "/does/not/exist"
 		o.Deployment.Args, o.Deployment.Env = []string{"-v"}, []corev1.EnvVar{{Name: "OWN", Value: "kept"}}
 		m := managerWith(o, valueExtension{}, &watcher{})
-		again := func() []client.Object { return must(Of(m, o.Deployment)) }
+		again := func() []client.Object { return Must(Of(m, o.Deployment)) }
 		first, second := again(), again()
 		Expect(second).To(Equal(first))
 		d := the[*appsv1.Deployment](first)
@@ -243,65 +207,9 @@ var _ = Describe("A program's manifests", func() {
 		Expect(Write(&text, &unknownObject{})).To(MatchError(And(HavePrefix("eirinix: manifests.Write: "), ContainSubstring("set its TypeMeta"))))
 	})
 
-	It("grant the rights that each kind of step and each option needs", func() {
-		granted := func(o input, added ...any) string {
-			var all []string
-			for _, o := range manifestsOf(o, added...) {
-				switch o := o.(type) {
-				case *rbacv1.Role:
-					all = append(all, o.Namespace+": "+rulesText(o.Rules))
-				case *rbacv1.ClusterRole:
-					all = append(all, "cluster: "+rulesText(o.Rules))
-				}
-			}
-			return strings.Join(all, "\n")
-		}
-		const secret = "configmaps,secrets create; secrets/eirini-x-setupcertificate get,list,update,watch; " +
-			"leases create; leases/eirini-x-versions get,list,update,watch; events create,patch"
-		const serving = "secrets/eirini-x-setupcertificate get,list,watch; leases/eirini-x-versions get,list,watch"
-		const mutating = "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,update,watch"
-		o := deployedOptions()
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: namespaces/system get; " + mutating))
-		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: namespaces/system get; " + strings.ReplaceAll(mutating, "mutating", "validating")))
-		Expect(granted(o, &reconciler{})).To(BeEmpty())
-		Expect(granted(o, &watcher{})).To(Equal("apps: pods list,watch"))
-		o.UnregisterOnStop = true
-		Expect(granted(o, valueExtension{})).To(HaveSuffix(strings.Replace(mutating, "get", "delete,get", 1)))
-		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: " + serving + "\napps: pods list,watch\n" +
-			"system: secrets create; secrets/eirini-x-setupcertificate get,update; leases create; leases/eirini-x-versions get,update; events create,patch\n" +
-			"cluster: namespaces/system get; mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
-
-		o = deployedOptions()
-		o.Namespace = ""
-		Expect(granted(o, &watcher{})).To(Equal("cluster: pods list,watch"))
-		o.ClientCA = eirinix.ClientCA{ConfigMap: "kube-system/callers"}
-		Expect(granted(o, valueExtension{})).To(ContainSubstring("\nkube-system: configmaps/callers get,list,watch\n"))
-		o.ClientCA = eirinix.ClientCA{PEM: []byte("given")}
-		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
-		Expect(granted(o, valueExtension{})).To(HavePrefix("system: configmaps create; secrets/ca get,list,update,watch; "))
-	})
-
 	It("describe on the ServiceAccount that reconcilers need rights of their own", func() {
 		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), &reconciler{})).Annotations).To(HaveKeyWithValue("kubernetes.io/description", ContainSubstring("reconcilers")))
 		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), valueExtension{})).Annotations).To(BeEmpty())
-	})
-
-	It("have valid names and labels for the longest fingerprint", func() {
-		long := strings.Repeat("f", 63)
-		o := split(deployedOptions())
-		o.OperatorFingerprint, o.WebhookNamespace, o.ServiceName = long, strings.Repeat("n", 63), strings.Repeat("s", 63)
-		objects := manifestsOf(o, valueExtension{}, &watcher{})
-		for _, object := range objects {
-			for key, value := range object.GetLabels() {
-				Expect(validation.IsQualifiedName(key)).To(BeEmpty())
-				Expect(validation.IsValidLabelValue(value)).To(BeEmpty(), "%T: %s", object, value)
-			}
-			if !strings.HasPrefix(object.GetName(), "eirinix:") {
-				Expect(validation.IsDNS1123Subdomain(object.GetName())).To(BeEmpty())
-			}
-		}
-		Expect(validation.IsDNS1123Label(the[*batchv1.Job](objects).Name)).To(BeEmpty())
-		Expect(len(the[*batchv1.CronJob](objects).Name)).To(BeNumerically("<=", 52))
 	})
 
 	It("select the pods that serve, and not those that register", func() {
@@ -335,6 +243,17 @@ var _ = Describe("A program's manifests", func() {
 		Expect(the[*batchv1.Job](manifestsOf(o, valueExtension{})).Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"-once"}))
 	})
 
+	It("grant get on the Secret of a Conversion's keys, unless it is Lossy", func() {
+		keys := ContainElement(HaveField("Rules", ContainElement(And(HaveField("ResourceNames", ConsistOf("eirini-x-conversions")), HaveField("Verbs", ConsistOf("get"))))))
+		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return u, nil
+		}
+		shops := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v1", Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v2", same, same)}}
+		Expect(allOf[*rbacv1.Role](manifestsOf(deployedOptions(), shops))).To(keys)
+		shops.Lossy = true
+		Expect(allOf[*rbacv1.Role](manifestsOf(deployedOptions(), shops))).NotTo(keys)
+	})
+
 	DescribeTable("say that the pods lack the arguments of the process,",
 		func(commandLine, args []string, said int) {
 			core, logs := observer.New(zapcore.InfoLevel)
@@ -342,8 +261,7 @@ var _ = Describe("A program's manifests", func() {
 			o.Logger, o.Deployment.Args = zap.New(core).Sugar(), args
 			defer func(own []string) { os.Args = own }(os.Args)
 			os.Args = commandLine
-			_, err := Of(managerWith(o, valueExtension{}), o.Deployment)
-			Expect(err).NotTo(HaveOccurred())
+			Must(Of(managerWith(o, valueExtension{}), o.Deployment))
 			Expect(logs.FilterMessageSnippet("set manifests.Options.Args").Len()).To(Equal(said))
 			Expect(fmt.Sprint(logs.All())).NotTo(ContainSubstring("hunter2"))
 		},
@@ -405,35 +323,6 @@ func readingStep(reads ...eirinix.Read) eirinix.Validation[*corev1.Pod] {
 }
 
 var _ = Describe("The objects that steps read", func() {
-	It("are rights in the manifests, and no more than they need", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks"})
-		Expect(m.AddExtension(readingStep(
-			eirinix.Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "keys")},
-			eirinix.Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "more")},
-			eirinix.Read{Object: &corev1.Service{}},
-			eirinix.Read{Object: &corev1.Node{}},
-		))).To(Succeed())
-		objects := must(Of(m, Options{Image: "example.org/hooks:1", Args: []string{}, AuditSchedule: "@daily"}))
-		rule := func(names []string, resources ...string) rbacv1.PolicyRule {
-			return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, ResourceNames: names, Verbs: []string{"get", "list", "watch"}}
-		}
-		roles := map[string][]rbacv1.PolicyRule{}
-		for _, o := range objects {
-			switch o := o.(type) {
-			case *rbacv1.Role:
-				roles[o.Namespace+"/"+o.Name] = o.Rules
-			case *rbacv1.ClusterRole:
-				roles["/"+o.Name] = o.Rules
-			}
-		}
-		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
-		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x:audit", ConsistOf(rule([]string{"keys", "more"}, "secrets"))))
-		for _, name := range []string{"/eirinix:eirini-x", "/eirinix:eirini-x:audit"} {
-			Expect(roles[name]).To(ContainElement(rule(nil, "nodes", "services")))
-			Expect(roles[name]).NotTo(ContainElement(HaveField("Resources", ContainElement("secrets"))))
-		}
-	})
-
 	It("are an error in the manifests if the kind is in no namespace, or unknown without a cluster", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks"})
 		shop := &unstructured.Unstructured{}
@@ -486,14 +375,6 @@ var _ = Describe("A program's manifests, for those who read its metrics,", func(
 		}, false, "PodMonitor eirini-x"),
 	)
 
-	It("grant the half that serves the rights to review callers, and not the other", func() {
-		o := deployedOptions()
-		o.RegisterWebHook, o.MetricsBindAddress = new(false), ":9090"
-		for _, role := range allOf[*rbacv1.ClusterRole](manifestsOf(o, valueExtension{})) {
-			Expect(reviews([]client.Object{role})).To(Equal(role.Name == "eirinix:eirini-x"), role.Name)
-		}
-	})
-
 	It("have a PodMonitor that finds the pods that serve, their port and the token of an account of Prometheus' own", func() {
 		o := deployedOptions()
 		o.MetricsBindAddress, o.RegisterWebHook = ":9090", new(false)
@@ -519,5 +400,173 @@ var _ = Describe("A program's manifests, for those who read its metrics,", func(
 		o.MetricsUnauthenticated = true
 		monitor = the[*unstructured.Unstructured](manifestsOf(o, valueExtension{}))
 		Expect(asJSON(monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"])).To(MatchJSON(`[{"port": "metrics", "path": "/metrics", "scheme": "http"}]`))
+	})
+})
+
+var _ = Describe("The options and steps of a program's manifests", func() {
+	DescribeTable("refuse, with a remedy,",
+		func(change func(*input), added any, expected ...string) {
+			o := deployedOptions()
+			change(&o)
+			m := eirinix.NewManager(o.ManagerOptions)
+			if added != nil {
+				Expect(m.AddExtension(added)).To(Succeed())
+			}
+			objects, err := Of(m, o.Deployment)
+			Expect(objects).To(BeNil())
+			for _, text := range expected {
+				Expect(err).To(MatchError(ContainSubstring(text)))
+			}
+			for _, line := range strings.Split(err.Error(), "\n") {
+				Expect(line).To(HavePrefix("eirinix: "))
+			}
+		},
+		Entry("no image", func(o *input) { o.Deployment.Image = "" }, valueExtension{}, "manifests.Options.Image is empty; set it"),
+		Entry("an image with spaces", func(o *input) { o.Deployment.Image += " " }, valueExtension{}, "remove the spaces"),
+		Entry("several at once", func(o *input) { o.Deployment = Options{Name: "A", Replicas: -1}; o.Port = -1 }, valueExtension{},
+			"manifests.Options.Image is empty", `manifests.Options.Name is "A"`, "manifests.Options.Replicas is -1", "ManagerOptions.Port is -1"),
+		Entry("a bad label", func(o *input) { o.Deployment.Labels = map[string]string{"a b": "c", "d": "e f"} }, valueExtension{}, `holds a b="c"`, `holds d="e f"`),
+		Entry("a label of ours", func(o *input) {
+			o.Deployment.Labels = map[string]string{"eirinix.cloudfoundry.org/fingerprint": "x", "app.kubernetes.io/name": "y"}
+		}, valueExtension{}, "fingerprint", "app.kubernetes.io/name", "remove it"),
+		Entry("an annotation that is none, and one of ours", func(o *input) {
+			o.Deployment.Annotations = map[string]string{"a b": "c", "kubernetes.io/description": "x", "Example.org/Any": "a thing"}
+		}, valueExtension{}, `Annotations holds a b="c"`, `Annotations holds "kubernetes.io/description", which manifests.Of sets itself; remove it`),
+		Entry("bad node labels", func(o *input) {
+			o.Deployment.NodeSelector = map[string]string{"pool": "a b", "kubernetes.io/os": "windows"}
+		}, valueExtension{}, `NodeSelector holds pool="a b"`, `NodeSelector holds "kubernetes.io/os"`),
+		Entry("bad Secrets to pull with", func(o *input) {
+			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{}, {Name: "a_b"}}
+		}, valueExtension{},
+			"ImagePullSecrets[0].Name is empty; set it", `ImagePullSecrets[1].Name is "a_b"`),
+		Entry("bad tolerations", func(o *input) {
+			o.Deployment.Tolerations = []corev1.Toleration{
+				{},
+				{Key: "a b"},
+				{Key: "a", Operator: "In"},
+				{Key: "a", Effect: "Never"},
+				{Key: "a", Operator: corev1.TolerationOpExists, Value: "b"},
+				{Key: "a", TolerationSeconds: new(int64(1))},
+				{Key: "a", Value: "b c"},
+				{Operator: corev1.TolerationOpExists},
+			}
+		}, valueExtension{}, "Tolerations[0]: Key is empty; set it", `Tolerations[1]: Key is "a b"`, `Tolerations[2]: Operator is "In"; it must be`, `Tolerations[3]: Effect is "Never"; it must be`,
+			`Tolerations[4]: Value is "b", which the Operator Exists does not compare; leave it out`, "Tolerations[5]: TolerationSeconds is set; set Effect to NoExecute", "Tolerations[6]: a valid label"),
+		Entry("a PodMonitor of metrics that there are not", func(o *input) { o.Deployment.PodMonitor = true }, valueExtension{},
+			`manifests.Options.PodMonitor is set, but other pods cannot reach the program's metrics; set ManagerOptions.MetricsBindAddress`),
+		Entry("a PodMonitor of metrics on loopback", func(o *input) { o.Deployment.PodMonitor, o.MetricsBindAddress = true, "127.0.0.1:9090" }, valueExtension{}, "PodMonitor is set"),
+		Entry("nothing to deploy", func(o *input) {}, nil, "call AddExtension before"),
+		Entry("no namespace", func(o *input) { *o = byURL(*o); o.Namespace, o.WebhookNamespace = "", "" }, valueExtension{}, "WebhookNamespace is empty; set it"),
+		Entry("a port that is picked later", func(o *input) { o.ListenAddress = ":0" }, valueExtension{}, `set it to a fixed one`),
+		Entry("an address that is no pod's", func(o *input) { o.ListenAddress = "127.0.0.1:8443" }, valueExtension{}, `set ManagerOptions.ListenAddress to ":8443"`),
+		Entry("the load balancer's address to listen on", func(o *input) { *o = byURL(*o); o.Host, o.ListenAddress = "192.0.2.1", "" }, valueExtension{}, `listen only on 192.0.2.1:443`),
+		Entry("own pods that are sent, in the one namespace", func(o *input) { *o = byURL(*o); o.WebhookNamespace = "apps" }, namedExtension{name: "volumes"},
+			`step "volumes" would be called for the program's own pods in namespace "apps"`, "WebhookNamespace"),
+		Entry("own pods that are validated", func(o *input) { *o = byURL(*o); o.Namespace = "" }, validatePods(), "own pods"),
+	)
+
+	DescribeTable("accept a step that leaves the own pods alone",
+		func(change func(*input), s eirinix.Settings) {
+			o := byURL(deployedOptions())
+			o.WebhookNamespace = "apps"
+			change(&o)
+			manifestsOf(o, eirinix.Mutation[*corev1.Pod]{Settings: s, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})
+		},
+		Entry("through a Service", func(o *input) { *o = deployedOptions(); o.Namespace = "system" }, eirinix.Settings{}),
+		Entry("by their labels", func(o *input) {}, eirinix.Settings{Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "eirinix.cloudfoundry.org/fingerprint", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}}),
+		Entry("because it wants applications only", func(o *input) { o.FilterEiriniApps = new(true) }, eirinix.Settings{}),
+		Entry("by ignoring failures", func(o *input) { o.FailurePolicy = new(admissionregistrationv1.Ignore) }, eirinix.Settings{}),
+		Entry("by another namespace", func(o *input) { o.WebhookNamespace = "system" }, eirinix.Settings{}),
+		Entry("by a condition", func(o *input) {}, eirinix.Settings{Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "false"}}}),
+	)
+})
+
+var _ = Describe("A folder of manifests", func() {
+	account := func(name string) *corev1.ServiceAccount {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "cf"}}
+	}
+	var dir string
+	BeforeEach(func() { dir = filepath.Join(GinkgoT().TempDir(), "new", "base") })
+	write := func(names ...string) error {
+		GinkgoHelper()
+		var objects []client.Object
+		for _, n := range names {
+			objects = append(objects, account(n))
+		}
+		return Kustomization(dir, objects...)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+
+	It("is made, and not touched by a second call", func() {
+		Expect(write("a")).To(Succeed())
+		old := time.Now().Add(-time.Hour)
+		Expect(os.Chtimes(file("serviceaccount-a.yaml"), old, old)).To(Succeed())
+		Expect(write("a")).To(Succeed())
+		info := Must(os.Stat(file("serviceaccount-a.yaml")))
+		Expect(info.ModTime()).To(BeTemporally("~", old, time.Second))
+	})
+
+	It("loses what is not needed any more, and keeps the files of others", func() {
+		Expect(write("a", "b")).To(Succeed())
+		for name, text := range map[string]string{"README.md": "# Our notes\n", "empty": ""} {
+			Expect(os.WriteFile(file(name), []byte(text), 0o600)).To(Succeed())
+		}
+		Expect(write("a")).To(Succeed())
+		entries := Must(os.ReadDir(dir))
+		Expect(entries).To(HaveExactElements(HaveField("Name()", "README.md"), HaveField("Name()", "empty"),
+			HaveField("Name()", "kustomization.yaml"), HaveField("Name()", "serviceaccount-a.yaml")))
+	})
+
+	It("touches neither packages below it, nor a chart in the same folder", func() {
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		chart := Must(helmChart(deployment))
+		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
+			Expect(Chart(folder, deployment)).To(Succeed())
+		}
+		Expect(write("a")).To(Succeed())
+		Expect(Chart(dir, deployment)).To(Succeed())
+		for name := range chart {
+			Expect(file(name)).To(BeAnExistingFile())
+			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())
+		}
+		Expect(file("kustomization.yaml")).To(BeAnExistingFile())
+	})
+
+	It("keeps a file of another that is in the way, and is not written then", func() {
+		Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+		Expect(os.WriteFile(file("serviceaccount-a.yaml"), []byte("ours: true\n"), 0o600)).To(Succeed())
+		Expect(write("a")).To(MatchError(And(ContainSubstring(file("serviceaccount-a.yaml")), ContainSubstring("move it away, or choose another folder"))))
+		Expect(os.ReadFile(file("serviceaccount-a.yaml"))).To(BeEquivalentTo("ours: true\n"))
+		Expect(file("kustomization.yaml")).NotTo(BeAnExistingFile())
+	})
+
+	It("has a file for each object, also where two have one name", func() {
+		other := account("a")
+		other.Namespace = "other"
+		files := Must(kustomization(account("a"), other))
+		Expect(files).To(And(HaveLen(3), HaveKey("serviceaccount-a.yaml"), HaveKey("serviceaccount-a-2.yaml")))
+		Expect(string(files["kustomization.yaml"])).To(ContainSubstring("- serviceaccount-a-2.yaml\n"))
+	})
+
+	It("leaves the objects as they are", func() {
+		other := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.org/v1", "kind": "Other", "status": "fine", "later": nil, "count": int64(1) << 60,
+			"metadata": map[string]any{"name": "other", "namespace": "cf"},
+		}}
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		before := other.DeepCopy()
+		files := Must(helmChart(deployment, other))
+		Expect(other).To(Equal(before))
+		Expect(string(files["templates/other-other.yaml"])).To(And(ContainSubstring("count: 1152921504606846976\n"), Not(Or(ContainSubstring("status"), ContainSubstring("later")))))
+	})
+
+	It("is no chart without one Deployment", func() {
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		_, err := helmChart(account("a"))
+		Expect(err).To(MatchError(ContainSubstring("there is no Deployment")))
+		_, err = helmChart(deployment, deployment)
+		Expect(err).To(MatchError(ContainSubstring(`two Deployments, "a" and "a"`)))
 	})
 })

@@ -37,6 +37,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -70,19 +71,13 @@ func admin() kubernetes.Interface {
 
 func clientsFor(config *rest.Config) kubernetes.Interface {
 	GinkgoHelper()
-	return must(kubernetes.NewForConfig(config))
+	return Must(kubernetes.NewForConfig(config))
 }
 
 // newNamespace makes a namespace of the spec's own.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	return must(admin().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})).Name
-}
-
-func must[T any](v T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return v
+	return Must(admin().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})).Name
 }
 
 type deployment struct {
@@ -122,7 +117,7 @@ func newDeploymentWith(ctx context.Context, leaf *serving.Leaf) *deployment {
 
 func newCA() *ca.Authority {
 	GinkgoHelper()
-	return must(ca.New("spec", 24*365*time.Hour, time.Now().Add(-30*24*time.Hour)))
+	return Must(ca.New("spec", 24*365*time.Hour, time.Now().Add(-30*24*time.Hour)))
 }
 
 func podStep(validating bool) webhookconf.Step {
@@ -152,7 +147,7 @@ func (d *deployment) handler() http.Handler {
 // serve starts a server on a port of its own; an earlier one goes on.
 func (d *deployment) serve(h http.Handler) {
 	GinkgoHelper()
-	d.listener = must(net.Listen("tcp", "127.0.0.1:0"))
+	d.listener = Must(net.Listen("tcp", "127.0.0.1:0"))
 	d.server = serveTLS(d.listener, h, &tls.Config{GetCertificate: d.leaf.GetCertificate})
 }
 
@@ -170,7 +165,7 @@ func portOf(l net.Listener) int32 { return int32(l.Addr().(*net.TCPAddr).Port) }
 // freePort is one on which nothing listens.
 func freePort() int32 {
 	GinkgoHelper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	l := Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return portOf(l)
 }
@@ -182,7 +177,7 @@ func (d *deployment) behind(ctx context.Context, spec corev1.ServiceSpec) {
 	if spec.Selector != nil { // as Manifests has it
 		spec.Selector[webhookconf.FingerprintLabel] = namespace
 	}
-	must(admin().CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Spec: spec}, metav1.CreateOptions{}))
+	Must(admin().CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Spec: spec}, metav1.CreateOptions{}))
 	d.inServiceMode()
 }
 
@@ -219,14 +214,14 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 				e(&c.Webhooks[i])
 			}
 		}
-		must(hooks.MutatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
+		Must(hooks.MutatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error {
 			return hooks.MutatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
 		})
 	}
 	if c := typedconf.Of[admissionregistrationv1.ValidatingWebhookConfiguration](options, webhookconf.Validating, d.Entries); c != nil {
 		c.Name, c.Annotations = webhookconf.Validating.ConfigurationName(d.Options.Fingerprint), annotations
-		must(hooks.ValidatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
+		Must(hooks.ValidatingWebhookConfigurations().Create(ctx, c, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error {
 			return hooks.ValidatingWebhookConfigurations().Delete(ctx, c.Name, metav1.DeleteOptions{})
 		})
@@ -237,9 +232,9 @@ func (d *deployment) register(ctx context.Context, edits ...func(*admissionregis
 func (d *deployment) remove(ctx context.Context, unwanted func(name string) bool) {
 	GinkgoHelper()
 	hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
-	live := must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
+	live := Must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
 	live.Webhooks = slices.DeleteFunc(live.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return unwanted(w.Name) })
-	must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
+	Must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
 }
 
 func (d *deployment) isCanary(name string) bool {
@@ -262,7 +257,7 @@ func (d *deployment) as(ctx context.Context, granted ...diagnosis.Right) {
 	GinkgoHelper()
 	name := "user-" + d.Canary.Namespace
 	grant(ctx, name, granted...)
-	d.Clients = clientsFor(must(controlPlane.User(name)))
+	d.Clients = clientsFor(Must(controlPlane.User(name)))
 }
 
 // createsConfigMaps is the right that a canary needs.
@@ -273,12 +268,12 @@ func (d *deployment) createsConfigMaps() diagnosis.Right {
 // grant gives a user rights until the spec ends.
 func grant(ctx context.Context, user string, granted ...diagnosis.Right) {
 	GinkgoHelper()
-	client := must(dynamic.NewForConfig(controlPlane.Config()))
+	client := Must(dynamic.NewForConfig(controlPlane.Config()))
 	for _, g := range diagnose.Granting(granted...) {
 		for _, object := range rights.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: user}, diagnose.SubjectOf(user), g.Rules) {
-			tree := must(runtime.DefaultUnstructuredConverter.ToUnstructured(object))
+			tree := Must(runtime.DefaultUnstructuredConverter.ToUnstructured(object))
 			resource := client.Resource(rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(object.GetObjectKind().GroupVersionKind().Kind) + "s")).Namespace(g.Namespace)
-			must(resource.Create(ctx, &unstructured.Unstructured{Object: tree}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}))
+			Must(resource.Create(ctx, &unstructured.Unstructured{Object: tree}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}))
 			DeferCleanup(func(ctx context.Context) error { return resource.Delete(ctx, user, metav1.DeleteOptions{}) })
 		}
 	}
@@ -330,9 +325,9 @@ var denyAll http.HandlerFunc = func(w http.ResponseWriter, r *http.Request) {
 // newBlackhole returns a port that drops everything, as a firewall does.
 func newBlackhole() int32 {
 	GinkgoHelper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	l := Must(net.Listen("tcp", "127.0.0.1:0"))
 	DeferCleanup(l.Close) // it never accepts: the kernel connects, and no process answers
-	connection := must(net.DialTimeout("tcp", l.Addr().String(), time.Second))
+	connection := Must(net.DialTimeout("tcp", l.Addr().String(), time.Second))
 	Expect(connection.Close()).To(Succeed())
 	return portOf(l)
 }

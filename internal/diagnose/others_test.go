@@ -18,6 +18,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/reads"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -47,7 +48,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		}
 		edit(&w)
 		name := "a-" + d.Canary.Namespace // configurations are called in the order of their names
-		must(admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
+		Must(admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.MutatingWebhook{w},
 		}, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error {
@@ -93,7 +94,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	DescribeTable("names the one that fails for the objects that ours is for",
 		func(ctx SpecContext, services []corev1.ServiceSpec, why string) {
 			for _, s := range services {
-				must(admin().CoreV1().Services(d.Canary.Namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "gone"}, Spec: s}, metav1.CreateOptions{}))
+				Must(admin().CoreV1().Services(d.Canary.Namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "gone"}, Spec: s}, metav1.CreateOptions{}))
 			}
 			name := register(ctx, onlyPods)
 			if len(services) == 0 {
@@ -133,15 +134,15 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		another.Name = "another" // with an entry of its own
 		d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(false), another}), d.Canary.Entry())
 		hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
-		two := must(hooks.Get(ctx, register(ctx, slow), metav1.GetOptions{}))
+		two := Must(hooks.Get(ctx, register(ctx, slow), metav1.GetOptions{}))
 		second := two.Webhooks[0].DeepCopy()
 		second.Name = "second.example.org"
 		elsewhere(second)
 		two.Webhooks = append(two.Webhooks, *second)
-		two = must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
+		two = Must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
 		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.TimeoutsAddUp), "16 s")
 		two.Webhooks[1].NamespaceSelector = two.Webhooks[0].NamespaceSelector
-		must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
+		Must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
 		all := slices.DeleteFunc(d.run(ctx).Findings, func(f diagnosis.Finding) bool { return f.Code != diagnosis.TimeoutsAddUp })
 		Expect(all).To(HaveExactElements(And(HaveField("Remedy", ContainSubstring("to 15 each")), HaveField("Message", And(
 			ContainSubstring("webhook first.example.org"), ContainSubstring("webhook second.example.org"), ContainSubstring("32 s"))))), "both steps have the same reason")
@@ -158,18 +159,6 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		d.Others = false
 		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Healthy}), "and looks for none unless it is asked to")
 	}, SpecTimeout(patience))
-
-	It("does not take an entry of ours for another's", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		step := podStep(false)
-		step.Name, step.Isolated, step.AllowClusterCritical = "all", true, true
-		step.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Canary.Namespace}}
-		step.Rules[0].Resources = []string{"configmaps"}
-		d.Entries = append(webhookconf.Group([]webhookconf.Step{step}), d.Canary.Entry())
-		d.register(ctx)
-		Expect(d.server.Close()).To(Succeed())
-		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnosis.NothingListens, "connection refused"))
-	}, SpecTimeout(2*patience))
 })
 
 var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
@@ -190,7 +179,7 @@ var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
 			})
 		}
 		hooks := admin().AdmissionregistrationV1().ValidatingWebhookConfigurations()
-		must(hooks.Create(ctx, c, metav1.CreateOptions{}))
+		Must(hooks.Create(ctx, c, metav1.CreateOptions{}))
 		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, c.Name, metav1.DeleteOptions{}) })
 		return c.Name
 	}
@@ -275,29 +264,12 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 		diagnose.Watch(ctx, d.Config, n.logger())
 		Expect(n.read()).To(HaveExactElements(HaveSuffix(" info the API server calls this program")))
 
-		d.Versions = nil
+		d.Owner = "other/secret"
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere))
+		d.Owner, d.Options.Target.Host = d.Canary.Namespace+"/secret", "localhost"
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.WrongTarget, "wait: the version that is registered repairs it"))
+		d.Options.Target.Host, d.Versions = "127.0.0.1", nil
 		Expect(codes(d.run(ctx))).To(ContainElement(diagnosis.NotRegistered), "it is compared otherwise")
-	}, SpecTimeout(2*patience))
-
-	It("still checks the caBundle, the address and the owner", func(ctx SpecContext) {
-		hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
-		live := must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
-		for i := range live.Webhooks {
-			live.Webhooks[i].ClientConfig.CABundle = newCA().CertificatePEM
-		}
-		live = must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, "wait: the version that is registered repairs it"))
-		d.Options.Target.Host = "localhost"
-		Expect(problems(d.run(ctx))).To(ContainElement(diagnosis.WrongTarget))
-		d.Options.Target.Host, d.Owner = "127.0.0.1", "other/secret"
-		Expect(problems(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.OwnedElsewhere}))
-		d.Owner = d.Canary.Namespace + "/secret"
-
-		live.Webhooks = nil
-		must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
-		Expect(hooks.Delete(ctx, live.Name, metav1.DeleteOptions{})).To(Succeed())
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, "does not exist", "wait: the version that is registered repairs it"))
-		must(hooks.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: live.Name}}, metav1.CreateOptions{})) // for the removal
 	}, SpecTimeout(2*patience))
 })
 

@@ -27,7 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
-	"code.cloudfoundry.org/eirinix/internal/rights"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -39,7 +39,7 @@ var _ = Describe("A pre-flight", func() {
 	It("finds the rights that are missing, and no more, by the rules and the questions of an API server", Label("api-server"), func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		name := "user-" + namespace
-		clients := clientsFor(must(controlPlane.User(name)))
+		clients := clientsFor(Must(controlPlane.User(name)))
 		needed := []diagnosis.Right{
 			{Resource: "secrets", Verb: "get", Namespace: namespace, Name: "certificate"},
 			{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"},
@@ -48,7 +48,7 @@ var _ = Describe("A pre-flight", func() {
 		}
 		missing := func(ctx context.Context) []diagnosis.Right {
 			GinkgoHelper()
-			return must(diagnose.Check(ctx, clients.AuthorizationV1(), needed))
+			return Must(diagnose.Check(ctx, clients.AuthorizationV1(), needed))
 		}
 		Expect(missing(ctx)).To(Equal(needed))
 		Expect(diagnose.WhoAmI(ctx, clients, diagnose.ServiceAccount("", "unknown"))).To(Equal(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}))
@@ -63,25 +63,6 @@ var _ = Describe("A pre-flight", func() {
 		cancel(errors.New("enough"))
 		_, err := diagnose.Check(ended, clients.AuthorizationV1(), needed)
 		Expect(err).To(MatchError("asking for rights: enough"))
-	}, SpecTimeout(2*patience))
-
-	It("is not deceived by a right to create that counts for a name", Label("api-server"), func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		name := "user-" + namespace
-		clients := clientsFor(must(controlPlane.User(name)))
-		role := rights.Bind(metav1.ObjectMeta{Namespace: namespace, Name: name}, diagnose.SubjectOf(name), []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}, ResourceNames: []string{"certificate"}, // the API server never knows the name
-		}})
-		must(admin().RbacV1().Roles(namespace).Create(ctx, role[0].(*rbacv1.Role), metav1.CreateOptions{}))
-		must(admin().RbacV1().RoleBindings(namespace).Create(ctx, role[1].(*rbacv1.RoleBinding), metav1.CreateOptions{}))
-		byName := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"},
-		}}
-		Eventually(func() bool {
-			return must(clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, byName, metav1.CreateOptions{})).Status.Allowed
-		}).WithTimeout(patience).Should(BeTrue())
-		needed := []diagnosis.Right{{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"}}
-		Expect(diagnose.Check(ctx, clients.AuthorizationV1(), needed)).To(Equal(needed))
 	}, SpecTimeout(2*patience))
 
 	DescribeTable("binds the caller under the name that the API server knows",
@@ -126,7 +107,7 @@ var _ = Describe("A pre-flight", func() {
 			done := make(chan []diagnosis.Right, 1)
 			go func() {
 				defer GinkgoRecover()
-				done <- must(diagnose.Check(ctx, reviews, many))
+				done <- Must(diagnose.Check(ctx, reviews, many))
 			}()
 			Eventually(reviews.asked.Load).WithTimeout(patience).Should(BeEquivalentTo(16))
 			Consistently(reviews.asked.Load).WithTimeout(50 * time.Millisecond).ShouldNot(BeNumerically(">", 16))

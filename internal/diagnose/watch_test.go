@@ -66,7 +66,6 @@ func TestWatchSchedule(t *testing.T) {
 		return diagnose.Look{Findings: findings, Service: service}
 	}
 	timedOut := func() diagnose.Look { return of(true, problem(diagnosis.TimedOut, "no answer")) }
-	refused := func(service bool) diagnose.Look { return of(service, problem(diagnosis.ConnectionRefused, "refused")) }
 	giveUp := "600 error the path from the API server to this program is still broken; this was the last check | repair the problems that were logged before, and call Diagnose"
 	minutely := []int{0, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600}
 	for name, c := range map[string]struct {
@@ -86,16 +85,6 @@ func TestWatchSchedule(t *testing.T) {
 				"10 info not called yet: no answer; checking again | mend it", "30 info not called yet: no answer; checking again | mend it",
 				"60 error not called yet: no answer; checking again | mend it", giveUp,
 			},
-		},
-		"says at once that a connection is refused where there is no Service": {
-			func(s int) diagnose.Look {
-				if s >= 10 {
-					return well
-				}
-				return refused(false)
-			},
-			[]int{0, 10},
-			[]string{"0 error refused | mend it", "10 info the API server calls this program now"},
 		},
 		"says that it has come right": {
 			func(s int) diagnose.Look {
@@ -214,18 +203,5 @@ var _ = Describe("A watch", Label("api-server"), func() {
 		Eventually(n.read).Should(HaveExactElements(And(ContainSubstring(" error "), ContainSubstring("instead of https://127.0.0.1:"), ContainSubstring(" | "), ContainSubstring("call RegisterExtensions"))))
 		cancel()
 		Eventually(done).Should(BeClosed())
-	}, SpecTimeout(2*patience))
-
-	It("logs one line when all is well, and lists no webhooks of others", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		d.register(ctx)
-		d.awaitCalls(ctx)
-		d.as(ctx, d.createsConfigMaps())
-		d.Versions = func() []diagnose.VersionInfo { return nil }
-		Eventually(func() []string {
-			n := newNotes()
-			diagnose.Watch(ctx, d.Config, n.logger())
-			return n.read()
-		}).Should(HaveExactElements(HaveSuffix("info the API server calls this program")))
 	}, SpecTimeout(2*patience))
 })

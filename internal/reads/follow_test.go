@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // apiServer serves ConfigMaps as an API server does: lists in pages, and watches from a version on.
@@ -582,8 +583,7 @@ func TestATransportOfTheProgramIsNotTrustedToNotice(t *testing.T) {
 		}
 		set.Wrap(config)
 		Expect(set.unwatched.Load()).To(Equal(given))
-		response, err := config.WrapTransport(http2).RoundTrip(nil)
-		Expect(err).NotTo(HaveOccurred())
+		response := Must(config.WrapTransport(http2).RoundTrip(nil))
 		Expect(set.unwatched.Load()).To(Equal(given))
 		Expect(response.Header).To(BeEmpty(), "client-go would wait, and hide the reason")
 	}

@@ -3,7 +3,6 @@ package reads_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -24,6 +23,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/snapshots"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // model is the naive twin of a view: the objects by namespace and name.
@@ -204,8 +204,7 @@ func (p *play) ask(ctx context.Context, t *reads.Snapshot, q question) ([]string
 		}
 		return found, err
 	}
-	list, err := reads.NewList(clientgoscheme.Scheme, p.declared)
-	Expect(err).NotTo(HaveOccurred())
+	list := Must(reads.NewList(clientgoscheme.Scheme, p.declared))
 	var options []client.ListOption
 	if q.namespace != "" {
 		options = append(options, client.InNamespace(q.namespace))
@@ -252,38 +251,6 @@ func (p *play) check(ctx context.Context, t *reads.Snapshot, m model, step int, 
 	}
 }
 
-// checkReplay asks questions in calls that are recorded, and asks them again in the replays.
-func (p *play) checkReplay(ctx context.Context) {
-	GinkgoHelper()
-	for range 20 {
-		var noted []reads.Note
-		recorded, questions, answers := reads.WithNotes(ctx, func(n reads.Note) { noted = append(noted, n) }), []question{}, [][]string{}
-		t := p.set.Snapshot(recorded)
-		for range 5 {
-			q := p.question()
-			if answer, err := p.ask(recorded, t, q); err == nil {
-				questions, answers = append(questions, q), append(answers, answer)
-			}
-		}
-		all, err := snapshots.Record(noted)
-		Expect(err).NotTo(HaveOccurred())
-		text, err := json.Marshal(all)
-		Expect(err).NotTo(HaveOccurred())
-		var again []snapshots.Recorded
-		Expect(json.Unmarshal(text, &again)).To(Succeed())
-		replay, seen := snapshots.Recall(ctx, p.set, again), map[string]bool{}
-		for i, q := range questions {
-			Expect(p.ask(ctx, replay, q)).To(Equal(answers[i]), "%+v in a replay", q)
-			for _, object := range answers[i] {
-				seen[object] = true
-			}
-		}
-		everything, err := p.ask(ctx, replay, question{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(everything).To(ConsistOf(slices.Collect(maps.Keys(seen))), "a recording holds no more than was read")
-	}
-}
-
 var _ = Describe("A step's Reader", func() {
 	untyped := &unstructured.Unstructured{}
 	untyped.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -307,7 +274,6 @@ var _ = Describe("A step's Reader", func() {
 			objects = append(objects, o)
 		}
 		p.check(ctx, snapshots.Fill(ctx, p.set, objects, nil), p.model, 200, "the same objects in a test")
-		p.checkReplay(ctx)
 	},
 		Entry("of a Go type", &corev1.ConfigMap{}, nil),
 		Entry("of a Go type, in some namespaces", &corev1.ConfigMap{}, []string{"a", "b"}),

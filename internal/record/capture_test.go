@@ -1,25 +1,33 @@
 package record_test
 
-// A recorder changes nothing for the handler and its client: neither the answer nor the connection, nor by being slow.
+// A recorder changes nothing for the handler and its client: neither the answer nor the connection, nor by being slow. Its
+// end loses no call that had begun, waits no longer than its context, and leaves nothing behind.
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gleak"
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A handler that is recorded", func() {
@@ -27,8 +35,7 @@ var _ = Describe("A handler that is recorded", func() {
 	// server ends the connection.
 	converse := func(server *httptest.Server, says string) string {
 		GinkgoHelper()
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		Expect(err).NotTo(HaveOccurred())
+		conn := Must(net.Dial("tcp", server.Listener.Addr().String()))
 		defer conn.Close()
 		go func() { _, _ = io.WriteString(conn, says) }()
 		var text strings.Builder
@@ -81,7 +88,6 @@ var _ = Describe("A handler that is recorded", func() {
 		Entry("a review without request", post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), record.Counts{Failed: 1}, "400"),
 		Entry("a review without uid, which is answered with an error", post(strings.Replace(review(pod), uid, "", 1)), record.Counts{Written: 1}, "400"),
 		Entry("gzip", post(review(pod), "Content-Encoding: gzip"), record.Counts{}, "415"),
-		Entry("GET", head(http.MethodGet, path), record.Counts{}, "405"),
 		Entry("a body that does not arrive in time", post(review(pod))[:400], record.Counts{Failed: 1}, "408"),
 	)
 
@@ -174,3 +180,150 @@ var _ = Describe("A recorder that cannot keep up", func() {
 		Expect(w.read()).To(HaveLen(3))
 	})
 })
+
+// hanging is a step that stands still with pods called hangs, until release.
+func hanging() (f chain.HandleFunc, began <-chan struct{}, release func()) {
+	wait, stands := make(chan struct{}), make(chan struct{}, 100)
+	return func(_ context.Context, r admission.Request) admission.Response {
+		if r.Name == "hangs" {
+			stands <- struct{}{}
+			<-wait
+		}
+		return admission.Allowed("")
+	}, stands, sync.OnceFunc(func() { close(wait) })
+}
+
+// hung is a review for such a pod.
+var hung = strings.Replace(review(pod), `"name":"web-0","namespace":"cf"`, `"name":"hangs","namespace":"cf"`, 1)
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("enough"))
+	return ctx
+}
+
+// waited is a context that signals the first wait for its end.
+type waited struct {
+	context.Context
+	by chan struct{}
+}
+
+func (w waited) Done() <-chan struct{} {
+	select {
+	case w.by <- struct{}{}:
+	default:
+	}
+	return w.Context.Done()
+}
+
+var _ = Describe("The end of a recording", func() {
+	It("waits for the calls that have begun, and takes no others, which are served all the same", func() {
+		step, began, release := hanging()
+		w := newWorld(step)
+		DeferCleanup(release)
+		var calls sync.WaitGroup
+		calls.Go(func() { defer GinkgoRecover(); w.allowed(hung) })
+		Eventually(began).Should(Receive())
+		closed, waiting := make(chan error, 1), waited{context.Background(), make(chan struct{}, 1)}
+		go func() { closed <- w.recorder.Close(waiting) }()
+		Eventually(waiting.by).Should(Receive())
+		w.allowed(review(pod))
+		Expect(closed).NotTo(Receive())
+
+		release()
+		Eventually(closed).Should(Receive(BeNil()))
+		Expect(w.counted()).To(Equal(record.Counts{Written: 1}))
+		Expect(w.read()).To(HaveExactElements(And(HaveField("Review.Request.Name", "hangs"), HaveField("Review.Response.Allowed", true))))
+		Expect(w.logs.all()).To(BeEmpty())
+		calls.Wait()
+	})
+
+	It("drops the calls that are neither answered nor written at its deadline, and counts them before it returns", func() {
+		before := gleak.Goroutines()
+		step, began, release := hanging()
+		change, writes, proceed := blocking()
+		w := newWorld(step, change)
+		DeferCleanup(release)
+		DeferCleanup(proceed)
+		for range 3 {
+			w.allowed(review(pod))
+		}
+		Eventually(writes).Should(BeClosed())
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() { defer GinkgoRecover(); w.allowed(hung) })
+			Eventually(began).Should(Receive())
+		}
+
+		Expect(w.recorder.Close(ended())).To(MatchError(And(ContainSubstring("before everything was written (5 calls were left)"), ContainSubstring("enough"))))
+		expectTold := func() {
+			GinkgoHelper()
+			Expect(w.counted()).To(Equal(record.Counts{Dropped: 5}))
+			Expect(w.logs.all()).To(BeEmpty())
+		}
+		expectTold()
+		Expect(w.recorder.Close(ended())).NotTo(Succeed())
+		expectTold()
+
+		release()
+		proceed()
+		calls.Wait()
+		w.close()
+		expectTold()
+		Expect(w.files()).To(BeEmpty())
+		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
+		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
+	})
+
+	It("counts the outcome of each call that had begun, at any moment", func() {
+		for i := range 20 {
+			w := newWorld(allow)
+			var calls sync.WaitGroup
+			for range 4 {
+				calls.Go(func() {
+					defer GinkgoRecover()
+					for range 20 {
+						w.allowed(review(pod))
+					}
+				})
+			}
+			Eventually(w.counted).ShouldNot(BeZero())
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*40*time.Microsecond)
+			err := w.recorder.Close(ctx)
+			cancel()
+			told := w.counted()
+			calls.Wait()
+			w.close()
+			Expect(w.counted()).To(Equal(told), "nothing is told later")
+			Expect(told.Dropped > 0).To(Equal(err != nil))
+			late := 0
+			if err != nil {
+				late = 1 // which was on its way to the disk
+			}
+			Expect(len(w.files())).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
+		}
+	})
+
+	It("leaves no goroutine and no open file", func() {
+		before, files := gleak.Goroutines(), openFiles()
+		for range 5 {
+			dir := GinkgoT().TempDir()
+			r, err := record.New(record.Options{Dir: dir}, logr.Discard())
+			Expect(err).NotTo(HaveOccurred())
+			_, err = record.New(record.Options{Dir: dir}, logr.Discard())
+			Expect(err).To(HaveOccurred())
+			Expect(r.Close(context.Background())).To(Succeed())
+			_, err = record.New(record.Options{Dir: dir + "/\x00"}, logr.Discard())
+			Expect(err).To(HaveOccurred())
+		}
+		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
+		Eventually(openFiles).Should(BeNumerically("<=", files))
+	})
+})
+
+// openFiles are the open files of this process, where the system lists them.
+func openFiles() int {
+	all, _ := os.ReadDir("/proc/self/fd")
+	return len(all)
+}

@@ -22,6 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const (
@@ -93,8 +94,7 @@ func (w *world) close() {
 func (w *world) read() []record.Recorded {
 	GinkgoHelper()
 	w.close()
-	all, err := record.Read(w.dir)
-	Expect(err).NotTo(HaveOccurred())
+	all := Must(record.Read(w.dir))
 	return all
 }
 
@@ -107,11 +107,9 @@ func (w *world) files() map[string]string {
 func filesOf(dir string) map[string]string {
 	GinkgoHelper()
 	all := map[string]string{}
-	paths, err := filepath.Glob(filepath.Join(dir, "*"))
-	Expect(err).NotTo(HaveOccurred())
+	paths := Must(filepath.Glob(filepath.Join(dir, "*")))
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		Expect(err).NotTo(HaveOccurred())
+		text := Must(os.ReadFile(path))
 		all[filepath.Base(path)] = string(text)
 	}
 	return all

@@ -3,16 +3,11 @@ package record_test
 // The folder of recordings: it is bounded, and belongs to one recorder at a time.
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,20 +15,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
-
-// recordInto makes the test program another one, which records into a folder until it is killed.
-const recordInto = "EIRINIX_TEST_RECORD_INTO"
-
-func TestMain(m *testing.M) {
-	dir := os.Getenv(recordInto)
-	if dir == "" {
-		os.Exit(m.Run()) //nolint:forbidigo // this is a main
-	}
-	_, err := record.New(record.Options{Dir: dir}, logr.Discard())
-	fmt.Println(err)
-	_, _ = io.Copy(io.Discard, os.Stdin)
-}
 
 // old is the name of a recording that is older than all others.
 const old = "20200101t000000.000000000z-create-pods-cf-old-00000000.json"
@@ -104,8 +87,7 @@ var _ = Describe("The folder", func() {
 		Expect(os.Mkdir(filepath.Join(dir, old), 0o700)).To(Succeed())
 		fill(newWorld(allow, func(o *record.Options) { o.Dir, o.MaxFiles = dir, 1 }), 3)
 		for _, name := range append(others, old) {
-			_, err := os.Stat(filepath.Join(dir, name))
-			Expect(err).NotTo(HaveOccurred())
+			Must(os.Stat(filepath.Join(dir, name)))
 		}
 		Expect(filepath.Glob(filepath.Join(dir, "*-create-pods-cf-web-0-*"))).To(HaveLen(1))
 	})
@@ -205,30 +187,10 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		expectFree()
 	})
 
-	It("is closed to other processes, until this one dies", func() {
-		onlyWithFlock()
-		other := exec.Command(os.Args[0]) //nolint:gosec // ourselves
-		other.Env = append(os.Environ(), recordInto+"="+dir)
-		_, err := other.StdinPipe() // open as long as we wait for it
-		Expect(err).NotTo(HaveOccurred())
-		stdout, err := other.StdoutPipe()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(other.Start()).To(Succeed())
-		DeferCleanup(func() { _ = other.Process.Kill() })
-		Expect(bufio.NewReader(stdout).ReadString('\n')).To(Equal("<nil>\n"))
-
-		expectRefused()
-		Expect(other.Process.Kill()).To(Succeed())
-		Expect(other.Wait()).NotTo(Succeed())
-		expectFree("the file that a crash leaves is not a lock")
-		Expect(lock).NotTo(BeAnExistingFile())
-	})
-
 	It("is not that of who cleans it up and records there instead", func() {
 		w := newWorld(allow, into)
 		Expect(os.RemoveAll(dir)).To(Succeed())
-		other, err := again()
-		Expect(err).NotTo(HaveOccurred())
+		other := Must(again())
 		w.allowed(review(pod))
 		w.close()
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1}))
@@ -245,7 +207,10 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		expectRefused()
 	})
 
-	It("is free again when the lock file could not be opened", func() {
+	It("is free with the lock file of a crash, and again when that could not be opened", func() {
+		Expect(os.WriteFile(lock, nil, 0o600)).To(Succeed())
+		expectFree("the file is not the lock")
+		Expect(lock).NotTo(BeAnExistingFile())
 		Expect(os.MkdirAll(filepath.Join(lock, "full"), 0o700)).To(Succeed())
 		_, err := again()
 		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("name a folder that can be written to"))))

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A call that is recorded", func() {
@@ -54,11 +55,9 @@ var _ = Describe("A call that is recorded", func() {
 	It("is readable by the owner alone, in a folder that is made for that user", func() {
 		w := newWorld(allow, func(o *record.Options) { o.Dir = filepath.Join(o.Dir, "made", "here") })
 		w.allowed(review(pod))
-		file, err := os.Stat(w.read()[0].File)
-		Expect(err).NotTo(HaveOccurred())
+		file := Must(os.Stat(w.read()[0].File))
 		Expect(file.Mode()).To(Equal(os.FileMode(0o600)))
-		folder, err := os.Stat(w.dir)
-		Expect(err).NotTo(HaveOccurred())
+		folder := Must(os.Stat(w.dir))
 		Expect(folder.Mode().Perm()).To(Equal(os.FileMode(0o700)))
 	})
 
@@ -207,8 +206,7 @@ var _ = Describe("Reading", func() {
 
 	It("returns the content of a file", func() {
 		file := put("any.thing", with(`{"path":"/mutate/a","received":"2026-11-21T14:45:22.000000123Z","took":"1.5ms","status":500,"error":"no","redacted":["a"],"later":1}`))
-		all, err := record.Read(file)
-		Expect(err).NotTo(HaveOccurred())
+		all := Must(record.Read(file))
 		Expect(all).To(HaveExactElements(HaveField("Review.Request.UID", BeEquivalentTo(uid))))
 		all[0].Review = nil
 		Expect(all[0]).To(Equal(record.Recorded{File: file, Version: "v1", Circumstances: record.Circumstances{

@@ -19,6 +19,7 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // secretOf is a review about a list with a Secret with these values.
@@ -47,8 +48,7 @@ func numbers(s string) (all []any) {
 // sorted are members of an object as a recording has them.
 func sorted(some string) string {
 	GinkgoHelper()
-	text, err := json.Marshal(members("{" + some + "}"))
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(json.Marshal(members("{" + some + "}")))
 	return string(text[1 : len(text)-1])
 }
 
@@ -196,8 +196,7 @@ var _ = Describe("A secret that a call repeats", func() {
 	)
 
 	DescribeTable("leaves texts that only look like it:", func(value string, operation jsonpatch.Operation) {
-		patch, err := json.Marshal([]any{operation})
-		Expect(err).NotTo(HaveOccurred())
+		patch := Must(json.Marshal([]any{operation}))
 		got := composed(record.Options{}, secretOf(value), answerSaying(`,"warnings":["it is short"],"status":{"message":"fine"}`, operation))
 		Expect(got.Review.Response.Patch).To(MatchJSON(patch))
 		Expect(got.Review.Response.Warnings).To(Equal([]string{"it is short"}))

@@ -16,6 +16,7 @@ import (
 	jsonpatchv4 "gopkg.in/evanphx/json-patch.v4"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const (
@@ -73,17 +74,14 @@ func leaksIn(v any) bool {
 // quoted is a text as a string of JSON.
 func quoted(text string) string {
 	GinkgoHelper()
-	out, err := json.Marshal(text)
-	Expect(err).NotTo(HaveOccurred())
-	return string(out)
+	return string(Must(json.Marshal(text)))
 }
 
 func packed(text string) string {
 	GinkgoHelper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, err := z.Write([]byte(text))
-	Expect(err).NotTo(HaveOccurred())
+	Must(z.Write([]byte(text)))
 	Expect(z.Close()).To(Succeed())
 	return base64.RawStdEncoding.EncodeToString(b.Bytes())
 }
@@ -114,18 +112,15 @@ func op(operation, path string, value any) jsonpatch.Operation {
 // answerSaying is an answer with the members in its response, whose patch consists of the operations.
 func answerSaying(members string, operations ...jsonpatch.Operation) string {
 	GinkgoHelper()
-	patch, err := json.Marshal(operations)
-	Expect(err).NotTo(HaveOccurred())
+	patch := Must(json.Marshal(operations))
 	return strings.Replace(answerWith(encoded(string(patch))), `"allowed":true`, `"allowed":true`+members, 1)
 }
 
 // applied is the object after a patch.
 func applied(operations, object []byte) []byte {
 	GinkgoHelper()
-	patch, err := jsonpatchv4.DecodePatch(operations)
-	Expect(err).NotTo(HaveOccurred())
-	made, err := patch.Apply(object)
-	Expect(err).NotTo(HaveOccurred())
+	patch := Must(jsonpatchv4.DecodePatch(operations))
+	made := Must(patch.Apply(object))
 	return made
 }
 
@@ -146,13 +141,10 @@ func checkPatch(body string, operations ...jsonpatch.Operation) {
 
 	review := members(body)
 	request := review["request"].(map[string]any)
-	object, err := json.Marshal(request["object"])
-	Expect(err).NotTo(HaveOccurred())
-	patch, err := json.Marshal(operations)
-	Expect(err).NotTo(HaveOccurred())
+	object := Must(json.Marshal(request["object"]))
+	patch := Must(json.Marshal(operations))
 	request["oldObject"], request["object"] = request["object"], json.RawMessage(applied(patch, object))
-	result, err := json.Marshal(review)
-	Expect(err).NotTo(HaveOccurred())
+	result := Must(json.Marshal(review))
 	want := composed(record.Options{}, string(result), allowed).Review.Request.Object.Raw
 	Expect(applied(got.Review.Response.Patch, got.Review.Request.Object.Raw)).To(MatchJSON(want))
 }
@@ -376,8 +368,7 @@ var _ = Describe("A value that only the program knows to be secret", func() {
 		Expect(leaks(got.text)).To(BeFalse(), got.text)
 		object := members(string(applied([]byte(operations), []byte(original))))
 		withoutEnv(object)
-		want, err := json.Marshal(object)
-		Expect(err).NotTo(HaveOccurred())
+		want := Must(json.Marshal(object))
 		Expect(applied(got.Review.Response.Patch, got.Review.Request.Object.Raw)).To(MatchJSON(want))
 		Expect(got.Redacted).To(ContainElement("response.patch (made anew)"))
 	},

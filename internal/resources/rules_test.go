@@ -5,7 +5,6 @@ package resources_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -278,11 +277,4 @@ var _ = Describe("Rules", func() {
 			}
 		}
 	})
-
-	DescribeTable("name a word", func(list string, expected bool) {
-		Expect(resources.Names(strings.Split(list, ","), "a")).To(Equal(expected), fmt.Sprint(list))
-	},
-		Entry("alone", "a", true), Entry("beside others", "b,a", true), Entry("by the wildcard", "*", true),
-		Entry("not another", "b", false), Entry("not by its part", "ab", false), Entry("nor in nothing", "", false),
-	)
 })

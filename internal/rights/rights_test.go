@@ -4,7 +4,6 @@ package rights_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -157,14 +156,3 @@ var lookedAt = []rights.Read{
 	{Group: "networking.k8s.io", Resource: "ingresses"},
 	{Group: "networking.k8s.io", Resource: "ingresses"},
 }
-
-var _ = It("Rights that are needed twice, and in another order, are granted by the same rules", func() {
-	r := whole(func(r *rights.Rights) { r.Modes, r.Reads = "modes", lookedAt })
-	want := lines(r, rights.Whole)
-	again := whole(func(again *rights.Rights) {
-		again.Modes, again.Reads = r.Modes, slices.Clone(lookedAt)
-		slices.Reverse(again.Reads)
-		again.Configurations = append(again.Configurations, again.Configurations...)
-	})
-	Expect(lines(again, rights.Whole)).To(Equal(want))
-})

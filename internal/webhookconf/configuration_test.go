@@ -327,16 +327,6 @@ var _ = Describe("The validating kind", func() {
 	const name, resource = "eirini-x-validating-hook", "validatingwebhookconfigurations"
 	steps := []webhookconf.Step{step("m", isolated), step("a", isolated, validating), step("b", isolated, validating)}
 
-	It("has names of its own", func() {
-		m, v := both(newCluster(), urlOptions())
-		Expect(m.String()).To(Equal("MutatingWebhookConfiguration " + configurationName))
-		Expect(v.String()).To(Equal("ValidatingWebhookConfiguration " + name))
-		Expect([]string{m.Name(), v.Name()}).To(Equal([]string{configurationName, name}))
-		Expect([]string{webhookconf.Mutating.Resource, webhookconf.Validating.Resource}).To(Equal([]string{resourceName, resource}))
-		Expect(v.Object()).To(Equal(untyped(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}})))
-		Expect(v.Object()).NotTo(BeIdenticalTo(v.Object()))
-	})
-
 	It("holds entries of its own, and is written and read for them alone", func(ctx SpecContext) {
 		c, d := newCluster(), desired(urlOptions(), steps...)
 		m, v := both(c, urlOptions())

@@ -85,12 +85,10 @@ var _ = Describe("Group", func() {
 		func(expected string, steps ...webhookconf.Step) {
 			Expect(shared(steps...)).To(Equal(expected))
 		},
-		Entry("sharing when both want the same", "f,i", step("f"), step("i", ignore)),
 		Entry("sharing when both want the same in other words", "f,i",
 			step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore, rules(rule("", "v1", "pods", "UPDATE"), rule("", "v1", "pods", "CREATE")))),
 		Entry("apart when the rules differ", "f i", step("f"), step("i", ignore, updates)),
 		Entry("apart when it would be narrower", "f i", step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore)),
-		Entry("apart from several that fail", "i f,g", step("i", ignore), step("f"), step("g", updates)),
 		Entry("apart from several that fail and together take in as much", "f,g i",
 			step("f"), step("g", updates), step("i", ignore, rules(rule("", "v1", "pods", "CREATE,UPDATE")))),
 		Entry("only the one that differs", "f,i j", step("f"), step("i", ignore), step("j", ignore, updates)),
@@ -168,36 +166,12 @@ var _ = Describe("Group", func() {
 				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")}, "[CREATE] [pods] *"),
 			Entry("with the operations merged", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "UPDATE")},
 				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "DELETE,CREATE,UPDATE")}, "[CREATE UPDATE DELETE] [pods] *"),
-			Entry("with all operations", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "*")},
-				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")}, "[*] [pods] *"),
 			Entry("with scopes apart", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
 				[]admissionregistrationv1.RuleWithOperations{scoped(rule("", "v1", "pods", "UPDATE"))}, "[CREATE] [pods] *", "[UPDATE] [pods] Namespaced"),
 			Entry("with several resources", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods/status,pods", "CREATE")},
 				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "UPDATE"), rule("", "v1", "pods/status", "UPDATE")},
 				"[UPDATE] [pods] *", "[CREATE] [pods pods/status] *", "[UPDATE] [pods/status] *"),
 		)
-
-		It("has the rules of a single step as they are", func() {
-			Expect(only(step("a", rules(rule("", "v1", "pods", "UPDATE,CREATE"), rule("", "v1", "pods", "DELETE")))).Rules).To(HaveExactElements(
-				HaveField("Operations", HaveExactElements(admissionregistrationv1.Update, admissionregistrationv1.Create)),
-				HaveField("Operations", HaveExactElements(admissionregistrationv1.Delete)),
-			))
-		})
-
-		It("shares nothing with the steps", func() {
-			full := func() []webhookconf.Step {
-				return []webhookconf.Step{
-					step("a", objects(labels1("a", "1")), namespaces(labels1("b", "2")), conditions(yes)),
-					step("w", isolated, objects(labels1("a", "1")), namespaces(labels1("b", "2")), conditions(yes)),
-				}
-			}
-			steps := full()
-			for _, e := range webhookconf.Group(steps) {
-				e.Rules[0].Resources[0], e.Rules[0].Operations[0], *e.Rules[0].Scope = "spoilt", "spoilt", "spoilt"
-				e.Objects.MatchLabels["a"], e.Namespaces.MatchLabels["b"], e.Conditions[0].Name = "spoilt", "spoilt", "spoilt"
-			}
-			Expect(steps).To(Equal(full()))
-		})
 	})
 })
 

@@ -161,25 +161,6 @@ var _ = Describe("A webhook that is built of steps", func() {
 		}
 	})
 
-	It("does not change when another one is added before it", func() {
-		before := buildAll(urlOptions(), step("a"), step("b", isolated))
-		Expect(buildAll(urlOptions(), step("first", updates, critical), step("a"), step("b", isolated))[1:]).To(Equal(before))
-	})
-
-	It("shares nothing with its input, nor with another one", func() {
-		steps := func() []webhookconf.Step {
-			return []webhookconf.Step{step("a", isolated, objects(labels1("type", "APP")), conditions(yes)), step("b", isolated, namespaces(labels1("b", "2")))}
-		}
-		o, entries := in(serviceOptions(), "cf"), webhookconf.Group(steps())
-		built, expected := mutatingOf(o, entries), buildAll(in(serviceOptions(), "cf"), steps()...)
-		Expect(built).To(Equal(expected))
-		spoil(reflect.ValueOf(&built[0]))
-		Expect(o).To(Equal(in(serviceOptions(), "cf")))
-		Expect(entries).To(Equal(webhookconf.Group(steps())))
-		Expect(built[1]).To(Equal(expected[1]))
-		Expect(mutatingOf(o, entries)).To(Equal(expected))
-	})
-
 	DescribeTable("has an address in URL mode that", func(host string, port int32, expected string) {
 		o := urlOptions()
 		o.Target = webhookconf.Target{Host: host, Port: port}
@@ -217,34 +198,6 @@ var _ = Describe("A webhook that is built of steps", func() {
 		Entry("of the greatest length", strings.Repeat("a", 63), strings.Repeat("x", 63), "", ".eirinix.cloudfoundry.org"),
 	)
 })
-
-// spoil writes through every pointer, slice and map in a value.
-func spoil(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			spoil(v.Elem())
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			spoil(v.Field(i))
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			spoil(v.Index(i))
-		}
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			v.SetMapIndex(key, reflect.ValueOf("spoilt"))
-		}
-	case reflect.String:
-		v.SetString("spoilt")
-	case reflect.Int32:
-		v.SetInt(1)
-	case reflect.Uint8:
-		v.SetUint('X')
-	}
-}
 
 var _ = Describe("The requests that a webhook is called for", func() {
 	team := namespaces(labels1("team", "a"))
