@@ -3,11 +3,16 @@ package record_test
 // The folder of recordings: it is bounded, and belongs to one recorder at a time.
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,6 +22,19 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/record"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
+
+// recordInto makes the test program another one, which records into a folder until it is killed.
+const recordInto = "EIRINIX_TEST_RECORD_INTO"
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(recordInto)
+	if dir == "" {
+		os.Exit(m.Run()) //nolint:forbidigo // this is a main
+	}
+	_, err := record.New(record.Options{Dir: dir}, logr.Discard())
+	fmt.Println(err)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
 
 // old is the name of a recording that is older than all others.
 const old = "20200101t000000.000000000z-create-pods-cf-old-00000000.json"
@@ -185,6 +203,25 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		release()
 		w.close()
 		expectFree()
+	})
+
+	It("is closed to other processes, until this one dies", func() {
+		onlyWithFlock()
+		other := exec.Command(os.Args[0]) //nolint:gosec // ourselves
+		other.Env = append(os.Environ(), recordInto+"="+dir)
+		_, err := other.StdinPipe() // open as long as we wait for it
+		Expect(err).NotTo(HaveOccurred())
+		stdout, err := other.StdoutPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(other.Start()).To(Succeed())
+		DeferCleanup(func() { _ = other.Process.Kill() })
+		Expect(bufio.NewReader(stdout).ReadString('\n')).To(Equal("<nil>\n"))
+
+		expectRefused()
+		Expect(other.Process.Kill()).To(Succeed())
+		Expect(other.Wait()).NotTo(Succeed())
+		expectFree("the file that a crash leaves is not a lock")
+		Expect(lock).NotTo(BeAnExistingFile())
 	})
 
 	It("is not that of who cleans it up and records there instead", func() {

@@ -332,8 +332,22 @@ var _ = Describe("A field that our Go types do not know", func() {
 		},
 		Entry("in a repair of the address", func(w object) { w["clientConfig"].(object)["service"].(object)["name"] = "elsewhere" }, webhookconf.Change{Entries: a()}, func(object) {}),
 		Entry("in a rotation", func(object) {}, webhookconf.Change{Bundle: []byte(pem(1))}, func(object) {}),
+		Entry("in a rotation that mends an emptied caBundle", func(w object) { delete(w["clientConfig"].(object), "caBundle") }, webhookconf.Change{Bundle: []byte(pem(0))}, func(object) {}),
 		Entry("in a rollout", func(object) {}, webhookconf.Change{Entries: a(exact, ignore, objects(labels1("a", "1")))}, func(w object) {
 			w["matchPolicy"], w["failurePolicy"], w["objectSelector"] = "Exact", "Ignore", object{"matchLabels": object{"a": "1"}}
 		}),
 	)
+
+	It("does not stay in a rule that is replaced, and is no difference elsewhere", func(ctx SpecContext) {
+		c := newCluster()
+		registers(ctx, mutatingIn(c), a(), pem(0))
+		tree := c.tree()
+		later(tree)
+		c.replace(tree)
+		Expect(get(ctx, mutatingIn(c)).Intact(*a())).To(BeTrue())
+		Expect(registers(ctx, mutatingIn(c), a(), pem(0))).To(Equal(webhookconf.Unchanged))
+		registers(ctx, mutatingIn(c), a(updates), pem(0))
+		Expect(first(c.tree())["rules"].([]any)[0]).NotTo(HaveKey("later"))
+		Expect(first(c.tree())).To(HaveKey("later"))
+	})
 })
