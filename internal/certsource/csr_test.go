@@ -150,8 +150,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 // read it.
 type desk struct {
 	answer func(n int, c *csr)
-	late   bool // its own copy of the requests is empty, and it cannot send that in a watch
-	lose   int  // answers to requests that are created
+	lose   int // answers to requests that are created
 
 	mu    sync.Mutex
 	times []time.Time
@@ -179,8 +178,6 @@ func (d *desk) requests() []*csr {
 func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q := r.URL.Query()
-	version := strconv.Itoa(100 + len(d.times))
 	send := func(object any) (*http.Response, error) {
 		return answered(http.StatusOK, bytes.NewReader(Must(json.Marshal(object)))), nil
 	}
@@ -206,26 +203,13 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 		return send(created)
 	case r.Method != http.MethodGet:
 		panic("a request is deleted or changed, for which there must be no right")
-	case q.Get("fieldSelector") == "":
+	case r.URL.Query().Get("fieldSelector") == "":
 		if c := d.held[path.Base(r.URL.Path)]; c != nil {
 			return send(c)
 		}
 		return failed(http.StatusNotFound, metav1.StatusReasonNotFound), nil
-	case !d.late:
-		return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
-	case q.Get("sendInitialEvents") == "true":
-		return failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), nil
-	case q.Get("watch") == "true":
-		reader, writer := io.Pipe()
-		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
-		return answered(http.StatusOK, reader), nil
 	}
-	list := certificatesv1.CertificateSigningRequestList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
-	if c := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; c != nil && !q.Has("resourceVersion") {
-		list.Items = append(list.Items, *c)
-	}
-	return send(list)
+	return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
 }
 
 // source returns a CSR that asks at a desk.
@@ -249,10 +233,6 @@ func TestCSRAsksAgainForACertificateThatItDoesNotGet(t *testing.T) {
 		`is not for host "webhook.cf.svc"`: func(s *signer, _ *desk, c *csr) {
 			s.issued(c, func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })
 		},
-		`"server auth"`: func(s *signer, _ *desk, c *csr) {
-			s.issued(c, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
-		},
-		"it ended at": func(s *signer, _ *desk, c *csr) { s.issued(c, lasts(2*time.Hour, -time.Hour)) },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -375,19 +355,6 @@ func TestCSRRenewsForMonths(t *testing.T) {
 		Expect(d.asked()).To(HaveLen(r.deliveries()))
 		Expect(r.deliveries()).To(BeNumerically("~", 13, 3), "once every 4.7 days, give or take")
 		Expect(r.faults()).To(BeEmpty())
-	})
-}
-
-func TestCSRDoesNotTakeWhatIsReadLateForADeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, r := newSigner(), newRecorder()
-		d := answering(func(_ int, c *csr) { s.issued(c, lasts(0, 7*day)) })
-		d.late = true
-		background(t, s.source(d), r)
-		passes(500 * time.Millisecond)
-		Expect(r.reason()).To(BeEmpty(), "the list asks for the latest state")
-		Expect(r.deliveries()).To(Equal(1))
-		Expect(d.asked()).To(HaveLen(1))
 	})
 }
 

@@ -8,15 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"path"
-	"runtime"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
@@ -36,35 +28,6 @@ const secretName = "webhook-tls"
 
 func data(i issued) map[string][]byte {
 	return map[string][]byte{"tls.crt": i.certificate, "tls.key": i.key, "ca.crt": i.ca}
-}
-
-// counting counts the requests of a connection, and the bytes of the answers.
-type counting struct {
-	next               http.RoundTripper
-	received, requests atomic.Int64
-	first              string // request
-}
-
-func (t *counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.requests.Add(1) == 1 {
-		t.first = r.URL.RequestURI()
-	}
-	resp, err := t.next.RoundTrip(r)
-	if err == nil {
-		resp.Body = counted{resp.Body, &t.received}
-	}
-	return resp, err
-}
-
-type counted struct {
-	io.ReadCloser
-	n *atomic.Int64
-}
-
-func (c counted) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.n.Add(int64(n))
-	return n, err
 }
 
 var _ = Describe("Secret", Label("api-server"), func() {
@@ -98,22 +61,6 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Expect(r.bundle()).To(Equal(string(i.ca)))
 		Expect(r.reason()).To(BeEmpty())
 	}
-	counts := func() *counting {
-		wire := &counting{}
-		source.Config = rest.CopyConfig(started.Config())
-		source.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			wire.next = next
-			return wire
-		})
-		return wire
-	}
-	// neighbours makes or changes other Secrets of 4 KiB each.
-	neighbours := func(ctx context.Context, n int, text string) {
-		GinkgoHelper()
-		for i := range n {
-			put(ctx, "other-"+strconv.Itoa(i), map[string][]byte{"x": []byte(strings.Repeat(text, 4096))})
-		}
-	}
 
 	It("waits for the right to read, then for the Secret, and takes every one, with get, list and watch on that one", func(ctx SpecContext) {
 		user, config := newUser()
@@ -128,70 +75,6 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		}
 		Expect(r.deliveries()).To(Equal(2))
 	})
-
-	DescribeTable("polls where it may not watch, and logs this once", func(ctx SpecContext, verbs ...string) {
-		user, config := newUser()
-		grant(ctx, user, "", "secrets", secretName, verbs...)
-		source.Config = config
-		run(source, r)
-		for range 2 {
-			Eventually(r.reason).Should(ContainSubstring("does not exist"))
-			delivers(ctx)
-			Expect(admin().CoreV1().Secrets(namespace).Delete(ctx, secretName, metav1.DeleteOptions{})).To(Succeed())
-		}
-		Expect(count(r.logged(), "may not be watched", "grant list and watch")).To(Equal(1), "%q", r.logged())
-	},
-		Entry("with get alone", "get"),
-		Entry("with get and list", "get", "list"),
-	)
-
-	It("survives a restart of the API server", func(ctx SpecContext) {
-		server := Must(started.AddAPIServer(ctx))
-		source.Config = server.Config()
-		run(source, r)
-		delivers(ctx)
-		Expect(server.Restart(ctx)).To(Succeed())
-		second := issue()
-		put(ctx, secretName, data(second))
-		Eventually(r.serial).WithTimeout(2 * time.Minute).Should(Equal(serialOf(second))) // a reflector may back off for a minute
-	}, SpecTimeout(4*time.Minute))
-
-	It("reads nothing of other Secrets, at first and later", func(ctx SpecContext) {
-		wire := counts()
-		neighbours(ctx, 20, "1")
-		run(source, r)
-		delivers(ctx)
-		neighbours(ctx, 20, "2")
-		delivers(ctx)
-		Expect(wire.received.Load()).To(BeNumerically("<", 20*4096/2), "three events: about 15 KiB")
-		Expect(wire.requests.Load()).To(BeEquivalentTo(1), "one watch")
-		Expect(wire.first).To(ContainSubstring("fieldSelector=metadata.name%3Dwebhook-tls"))
-	})
-
-	It("needs no memory for other Secrets", Label("soak"), func(ctx SpecContext) {
-		if os.Getenv("EIRINIX_SOAK") == "" {
-			Skip("make soak runs it")
-		}
-		heap := func() int64 {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return int64(m.HeapAlloc)
-		}
-		wire := counts()
-		run(source, r)
-		delivers(ctx)
-		before := heap()
-		neighbours(ctx, 15_000, "1")
-		neighbours(ctx, 15_000, "2")
-		delivers(ctx)
-		http.DefaultClient.CloseIdleConnections()
-		grown := heap() - before
-		AddReportEntry("soak", fmt.Sprintf("15,000 other Secrets of 4 KiB, made and changed: heap grew by %d KiB, %d bytes came over the wire", grown>>10, wire.received.Load()))
-		Expect(wire.received.Load()).To(BeNumerically("<", 64<<10))
-		Expect(grown).To(BeNumerically("<", 2<<20))
-	}, SpecTimeout(20*time.Minute))
 })
 
 // vault is an API server that holds a Secret, which may be read and not watched.

@@ -277,21 +277,17 @@ func (r *recorder) faults() []error {
 	return r.bad
 }
 
-// run runs a source until the spec ends, or stop is called. Both see to it that Run returns, and nothing bad was
-// delivered.
-func run(source certsource.Source, r *recorder) (stop func()) {
+// run runs a source until the spec ends. Then Run returns, and nothing bad was delivered.
+func run(source certsource.Source, r *recorder) {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- source.Run(ctx, r.deliver, r.wait) }()
-	stop = sync.OnceFunc(func() {
-		GinkgoHelper()
+	DeferCleanup(func() {
 		cancel()
 		Eventually(done).Should(Receive(BeNil()), "Run ends with its context")
 		Expect(r.faults()).To(BeEmpty())
 	})
-	DeferCleanup(stop)
-	return stop
 }
 
 // handshake is a TLS connection of a client that trusts the bundle and asks for the host.
