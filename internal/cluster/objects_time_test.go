@@ -77,19 +77,6 @@ func (s *shelf) change(namespace, event string) int {
 	return s.version
 }
 
-// interrupt sends a line over all watches; an empty one ends them.
-func (s *shelf) interrupt(line string) {
-	if line == "" {
-		s.hangUp()
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for stream := range s.streams {
-		stream <- line + "\n"
-	}
-}
-
 // restore puts an older state in place of all objects, as a backup of etcd does.
 func (s *shelf) restore(held map[string]int, version int) {
 	s.hangUp()
