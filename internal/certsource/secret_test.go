@@ -1,7 +1,6 @@
 package certsource_test
 
-// This file is about certificates in a Secret that an issuer maintains: before a real API server what depends on it, and what a
-// Secret may hold before one of a few lines.
+// This file is about certificates in a Secret that an issuer maintains, before an API server of a few lines.
 
 import (
 	"bytes"
@@ -16,7 +15,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -29,53 +27,6 @@ const secretName = "webhook-tls"
 func data(i issued) map[string][]byte {
 	return map[string][]byte{"tls.crt": i.certificate, "tls.key": i.key, "ca.crt": i.ca}
 }
-
-var _ = Describe("Secret", Label("api-server"), func() {
-	var (
-		namespace string
-		r         *recorder
-		source    *certsource.Secret
-	)
-	BeforeEach(func(ctx SpecContext) {
-		namespace, r = newNamespace(ctx), newRecorder()
-		source = &certsource.Secret{
-			Config: started.Config(), Namespace: namespace, Name: secretName, Hosts: hosts, Poll: never, Log: r.log(), Now: time.Now,
-		}
-	})
-	put := func(ctx context.Context, name string, data map[string][]byte) {
-		GinkgoHelper()
-		secrets := admin().CoreV1().Secrets(namespace)
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
-		_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-		}
-		Expect(err).NotTo(HaveOccurred())
-	}
-	// delivers makes or changes the Secret, and waits for the source to deliver that.
-	delivers := func(ctx context.Context) {
-		GinkgoHelper()
-		i := issue()
-		put(ctx, secretName, data(i))
-		Eventually(r.serial).Should(Equal(serialOf(i)))
-		Expect(r.bundle()).To(Equal(string(i.ca)))
-		Expect(r.reason()).To(BeEmpty())
-	}
-
-	It("waits for the right to read, then for the Secret, and takes every one, with get, list and watch on that one", func(ctx SpecContext) {
-		user, config := newUser()
-		source.Config = config
-		run(source, r)
-		Eventually(r.reason).Should(ContainSubstring(`grant get, list and watch on secrets with resourceNames ["webhook-tls"] in namespace "` + namespace + `"`))
-		grant(ctx, user, "", "secrets", secretName, "get", "list", "watch")
-		Eventually(r.reason).Should(And(
-			HavePrefix("Secret "+namespace+"/webhook-tls: it does not exist (yet)"), ContainSubstring("secretName is webhook-tls")))
-		for range 2 {
-			delivers(ctx)
-		}
-		Expect(r.deliveries()).To(Equal(2))
-	})
-})
 
 // vault is an API server that holds a Secret, which may be read and not watched.
 type vault struct{ held *corev1.Secret }
@@ -139,6 +90,9 @@ func TestSecretKeepsTheLastGoodOne(t *testing.T) {
 
 func TestSecretReportsWhyItCannotBeRead(t *testing.T) {
 	for reason, answer := range map[string]roundTrip{
+		`grant get, list and watch on secrets with resourceNames ["webhook-tls"] in namespace "cf"`: func(*http.Request) (*http.Response, error) {
+			return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+		},
 		"the network is down": func(*http.Request) (*http.Response, error) { return nil, errors.New("the network is down") },
 		"the API server has not sent it yet": func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
