@@ -117,13 +117,6 @@ var _ = Describe("Restore", func() {
 		Expect(Must(state.Current()).Equal(Must(known.Current()))).To(BeTrue())
 	})
 
-	It("adopts the CA that others have rotated to while it slept", func() {
-		rotated(c, known)
-		state, outcome := again()
-		Expect(outcome).To(Equal(certsecret.Adopted))
-		Expect(Must(state.Current()).Equal(held)).To(BeFalse())
-	})
-
 	It("ends a contest: who has written less gives way", func() {
 		c.delete()
 		newcomer, _ := restore(c.store(), nil, nil) // which saw no Secret, and made one

@@ -85,8 +85,6 @@ type line struct {
 	mu   sync.Mutex
 	held chan struct{} // nil while watches flow
 	sent []string
-
-	watches []io.Closer // the bodies of all that have begun
 }
 
 func (l *line) over(config *rest.Config) *rest.Config {
@@ -104,9 +102,6 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	resp, err := l.next.RoundTrip(r)
 	if err == nil && r.URL.Query().Get("watch") == "true" {
-		l.mu.Lock()
-		l.watches = append(l.watches, resp.Body)
-		l.mu.Unlock()
 		resp.Body = &heldBody{ReadCloser: resp.Body, line: l, done: r.Context().Done()}
 	}
 	return resp, err
@@ -143,15 +138,6 @@ func (l *line) hold() (release func()) {
 		l.held = nil
 		close(held)
 	})
-}
-
-// cut ends all watches.
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, w := range l.watches {
-		_ = w.Close()
-	}
 }
 
 func (l *line) count(part string) (n int) {
@@ -322,18 +308,6 @@ var _ = Describe("The labels of namespaces", Label("api-server"), func() {
 		defer l.hold()()
 		Expect(n.Labels(ctx, created(ctx).Name)).To(HaveKeyWithValue("team", "a"))
 		Expect(n.Labels(ctx, "missing")).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	}, SpecTimeout(patience))
-
-	It("begin with the latest state after an interruption, whatever version was seen before", func(ctx SpecContext) {
-		l := &line{}
-		n, ns := following(ctx, l), created(ctx)
-		Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
-		ns.Labels["team"] = "b"
-		l.cut()
-		Expect(admin().Update(ctx, ns)).To(Succeed())
-		Eventually(func() (labels.Set, error) { return n.Labels(ctx, ns.Name) }).Should(HaveKeyWithValue("team", "b"))
-		Expect(l.count("watch=true")).To(Equal(2))
-		Expect(l.count("resourceVersion=")).To(BeZero(), "after a restore of etcd it would lie in the future")
 	}, SpecTimeout(patience))
 
 	It("are an error while they may not be read, and are watched once they may", func(ctx SpecContext) {

@@ -323,6 +323,13 @@ func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
 		settle(0)
 		g.Expect(p.copied(ctx)).To(Equal("8"))
 		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+		p.shelf.mu.Lock()
+		for stream := range p.shelf.streams {
+			stream <- strings.Replace(`{"type":"MODIFIED","object":`+secretText("cf", 9)+"}\n", "Secret", "Pod", 1)
+		}
+		p.shelf.mu.Unlock()
+		settle(0)
+		g.Expect(p.copied(ctx)).To(Equal("8"), "an object of another kind is not taken")
 		before = p.notified.Load()
 		p.remove("cf")
 		settle(0)

@@ -3,9 +3,7 @@ package serving_test
 // This file is about the serving certificate that a process signs for itself: its life, and the clocks that it follows.
 
 import (
-	"crypto/tls"
 	"crypto/x509"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
