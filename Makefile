@@ -96,7 +96,6 @@ podsecurity: ## Kubernetes' own tests of its plugin PodSecurity, with examples/p
 soak: ## a thousand rotations of the CA under load, a million steps of the model of it, 100,000 edits, 2,100 sequences of applies, 60 restarts: four hours
 	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller ./internal/patch
 	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest|Random edits'
-	@$(ASSETS) EIRINIX_SOAK=1 go test ./internal/certsource -timeout 1h -v -ginkgo.label-filter=soak
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./testing/balancing -timeout 1h -v -ginkgo.label-filter=soak
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 

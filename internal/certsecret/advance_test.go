@@ -158,7 +158,7 @@ var _ = Describe("A rotation", func() {
 		staged := Must(store.Stage(background, first))
 		Expect(staged.NextBroken()).To(BeFalse())
 		c.edit(func(s *corev1.Secret) {
-			broken := Must(certsecret.Decode(s.Data))
+			broken := Must(DecodeState(s.Data, now))
 			broken.Generations[1].PrivateKeyPEM = []byte("garbage")
 			s.Data = broken.Encode(s.Data)
 		})

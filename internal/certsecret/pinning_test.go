@@ -108,7 +108,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 	// add has the document hold it beside the current CA.
 	add := func(change func(*certsecret.State, *certsecret.Generation)) {
 		c.edit(func(s *corev1.Secret) {
-			state := Must(certsecret.Decode(s.Data))
+			state := Must(DecodeState(s.Data, now))
 			g := foreignAs(9)
 			change(state, &g)
 			state.Generations = append(state.Generations, g)
@@ -147,7 +147,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 	It("does not get into the bundle behind another certificate in one generation", func() {
 		c.edit(func(s *corev1.Secret) {
-			state := Must(certsecret.Decode(s.Data))
+			state := Must(DecodeState(s.Data, now))
 			g := &state.Generations[0]
 			g.CertificatePEM = append(bytes.Clone(g.CertificatePEM), foreign.CertificatePEM...)
 			s.Data = with(s.Data, "state.json", state.Encode(nil)["state.json"])
@@ -180,12 +180,6 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 		_, _, err := newCluster(document(1, foreignAs(1)), setImmutable).store().Restore(background, nil, pinned)
 		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(notPinned))))
-	})
-
-	It("is not carried on by a rotation", func() {
-		add(func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining })
-		found, _ := restore(store, own, pinned)
-		Expect(ca.Contains(Must(store.Stage(background, found)).Bundle(), foreign.CertificatePEM)).To(BeFalse())
 	})
 
 	It("ends a contest of replicas that lost the Secret, as soon as one of them is registered", func() {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +26,6 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// replicas of a race
-const racers = 50
-
 var _ = Describe("Restore without a known state", func() {
 	It("creates the Secret when there is none", func() {
 		c := newCluster(nil)
@@ -41,13 +39,31 @@ var _ = Describe("Restore without a known state", func() {
 		Expect(c.writes()).To(Equal(map[string]int{"create": 1}))
 	})
 
-	DescribeTable("lets racers agree on one CA with one write", func(outcome certsecret.Outcome, data func() map[string][]byte) {
-		c := newCluster(data())
-		cas, outcomes := race(racers, func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
-			return c.store().Restore(ctx, nil, nil)
-		})
+	DescribeTable("lets racers agree on one CA with one write", func(first certsecret.Outcome, data func() map[string][]byte) {
+		const racers = 50
+		var (
+			c        = newCluster(data())
+			start    = make(chan struct{})
+			group    sync.WaitGroup
+			mu       sync.Mutex
+			cas      = map[string]int{}
+			outcomes = map[certsecret.Outcome]int{}
+		)
+		for range racers {
+			group.Go(func() {
+				defer GinkgoRecover()
+				<-start
+				state, outcome := restore(c.store(), nil, nil)
+				mu.Lock()
+				defer mu.Unlock()
+				cas[string(state.Bundle())]++
+				outcomes[outcome]++
+			})
+		}
+		close(start)
+		group.Wait()
 		Expect(cas).To(HaveLen(1))
-		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{outcome: 1, certsecret.Adopted: racers - 1}))
+		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{first: 1, certsecret.Adopted: racers - 1}))
 		Expect(c.created + c.updated).To(Equal(1))
 	},
 		Entry("where there is no Secret", certsecret.Created, func() map[string][]byte { return nil }),
@@ -86,12 +102,12 @@ var _ = Describe("Restore without a known state", func() {
 			return with(d, "state.json", []byte(`{"formatVersion":1,"current":1,"generations":[{"id":1},{"id":1}]}`))
 		}),
 		Entry("document's key replaced", "state.json: the private key does not match the certificate", true, func(d map[string][]byte) map[string][]byte {
-			s := Must(certsecret.Decode(d))
+			s := Must(DecodeState(d, now))
 			s.Generations[0].PrivateKeyPEM = NewCA(year, now).PrivateKeyPEM
 			return with(d, "state.json", s.Encode(nil)["state.json"])
 		}),
 		Entry("document's cross-signed certificate replaced", "cross-signed by generation 9", true, func(d map[string][]byte) map[string][]byte {
-			s := Must(certsecret.Decode(d))
+			s := Must(DecodeState(d, now))
 			s.Phase, s.CurrentID, s.Generations[0].ID = ca.Retaining, 10, 10
 			s.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
 			return with(d, "state.json", s.Encode(nil)["state.json"])
@@ -101,9 +117,6 @@ var _ = Describe("Restore without a known state", func() {
 		}),
 		Entry("mirrored key of another CA", "tls.key does not match tls.crt", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "tls.key", NewCA(year, now).PrivateKeyPEM)
-		}),
-		Entry("mirrored key truncated", "tls.key: no PEM private key", true, func(d map[string][]byte) map[string][]byte {
-			return with(d, "tls.key", d["tls.key"][:60])
 		}),
 		Entry("mirrored certificate emptied", "tls.crt is empty", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "tls.crt", []byte("\n"))
@@ -123,14 +136,6 @@ var _ = Describe("Restore without a known state", func() {
 			return map[string][]byte{"tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": NewCA(year, now).PrivateKeyPEM}
 		}),
 	)
-
-	It("takes a CA that a person put into the Secret", func() {
-		own := NewCA(year, now)
-		c := newCluster(map[string][]byte{"tls.crt": own.CertificatePEM, "tls.key": own.PrivateKeyPEM})
-		state, outcome := restore(c.store(), nil, nil)
-		Expect(outcome).To(Equal(certsecret.Repaired))
-		Expect(expectInOrder(c, state).Equal(own)).To(BeTrue())
-	})
 
 	It("replaces a CA that has expired, and one whose time has not come", func() {
 		c := newCluster(ownData())
@@ -152,7 +157,7 @@ var _ = Describe("Restore without a known state", func() {
 			Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 			expectInOrder(c, state)
 			c.edit(func(s *corev1.Secret) {
-				broken := Must(certsecret.Decode(s.Data))
+				broken := Must(DecodeState(s.Data, now))
 				broken.Generations[len(broken.Generations)-1].PrivateKeyPEM = nil
 				s.Data = broken.Encode(nil)
 			})
@@ -239,7 +244,7 @@ var _ = Describe("Load", func() {
 	)
 
 	It("reads a Secret that only needs repair or migration, and does not write it", func() {
-		crossed := Must(certsecret.Decode(ownData()))
+		crossed := Must(DecodeState(ownData(), now))
 		crossed.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
 		for _, data := range []map[string][]byte{ownData(), without(ownData(), "state.json"), crossed.Encode(nil), eirinixData()} {
 			c := newCluster(data)
@@ -276,7 +281,7 @@ var _ = Describe("A Secret of a newer format", func() {
 	newer := func(text string) map[string][]byte { return with(ownData(), "state.json", []byte(text)) }
 
 	It("is read as far as it is understood and never written", func() {
-		state := Must(certsecret.Decode(ownData()))
+		state := Must(DecodeState(ownData(), now))
 		state.FormatVersion = 7
 		data := state.Encode(nil)
 		data["state.json"] = []byte(strings.Replace(string(data["state.json"]), "{", `{"novelty":[1],`, 1))
@@ -297,7 +302,7 @@ var _ = Describe("A Secret of a newer format", func() {
 		_, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).To(And(MatchError(certsecret.ErrNewerFormat), MatchError(ContainSubstring("upgrade this program"))))
 
-		state := Must(certsecret.Decode(ownData()))
+		state := Must(DecodeState(ownData(), now))
 		state.FormatVersion = 2
 		c = newCluster(nil)
 		_, _, err = c.store().Restore(background, state, nil)

@@ -11,7 +11,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"maps"
 	"math/big"
 	"strconv"
@@ -270,35 +269,4 @@ func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	Expect(Must(again.Current()).Equal(authority)).To(BeTrue())
 	Expect(again.ResourceVersion).To(Equal(state.ResourceVersion))
 	return authority
-}
-
-// race runs n replicas at once and returns the CAs they ended with and how often each outcome occurred.
-func race(n int, ensure func(context.Context) (*certsecret.State, certsecret.Outcome, error)) (map[string]int, map[certsecret.Outcome]int) {
-	GinkgoHelper()
-	var (
-		mu       sync.Mutex
-		group    sync.WaitGroup
-		start    = make(chan struct{})
-		errs     []error
-		cas      = map[string]int{}
-		outcomes = map[certsecret.Outcome]int{}
-	)
-	for range n {
-		group.Go(func() {
-			<-start
-			state, outcome, err := ensure(background)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			cas[fmt.Sprint(state.CurrentID)+string(state.Bundle())]++
-			outcomes[outcome]++
-		})
-	}
-	close(start)
-	group.Wait()
-	Expect(errs).To(BeEmpty())
-	return cas, outcomes
 }

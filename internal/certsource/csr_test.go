@@ -1,7 +1,7 @@
 package certsource_test
 
-// This file is about certificates that a signer issues by CertificateSigningRequests: before a real API server what depends on
-// it, and months of a CSR's life before one of a few lines.
+// This file is about certificates that a signer issues by CertificateSigningRequests: months of a CSR's life before an API
+// server of a few lines.
 
 import (
 	"bytes"
@@ -57,101 +57,16 @@ func lasts(before, life time.Duration) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-before), time.Now().Add(life) }
 }
 
-// signer is a CA that answers the requests for one signer name.
-type signer struct {
-	*ca.Authority
-	name string
-}
+// signer is a CA that answers requests.
+type signer struct{ *ca.Authority }
 
-func newSigner() *signer {
-	authority := newAuthority()
-	return &signer{authority, "example.org/webhook-serving-" + strings.ToLower(authority.Certificate.Subject.SerialNumber)}
-}
-
-var _ = Describe("CSR", Label("api-server"), func() {
-	var (
-		s      *signer
-		r      *recorder
-		source *certsource.CSR
-	)
-	BeforeEach(func() {
-		s, r = newSigner(), newRecorder()
-		source = &certsource.CSR{
-			Config: started.Config(), SignerName: s.name, Hosts: hosts, TrustPEM: s.CertificatePEM,
-			Poll: never, Retry: 20 * time.Millisecond, Log: r.log(), Now: time.Now,
-		}
-	})
-	// next waits for a request that is not decided.
-	next := func(ctx context.Context) (found *csr) {
-		GinkgoHelper()
-		Eventually(func() *csr {
-			for _, c := range Must(admin().CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items {
-				if len(c.Status.Conditions) == 0 {
-					found = &c
-				}
-			}
-			return found
-		}).ShouldNot(BeNil(), "a new request")
-		return found
-	}
-	approve := func(ctx context.Context, c *csr) *csr {
-		GinkgoHelper()
-		return Must(admin().CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, decided(c, certificatesv1.CertificateApproved, "Spec", ""), metav1.UpdateOptions{}))
-	}
-	issue := func(ctx context.Context, c *csr) (serial string) {
-		GinkgoHelper()
-		c.Status.Certificate = sign(s.Authority, requestOf(c).PublicKey)
-		Must(admin().CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, c, metav1.UpdateOptions{}))
-		return leafOf(c.Status.Certificate).SerialNumber.String()
-	}
-
-	It("waits for approval, then for the signer, and takes the certificate, from a watch", func(ctx SpecContext) {
-		source.Lifetime, source.NamePrefix = 3*time.Hour, "cf-webhook"
-		run(source, r)
-		c := next(ctx)
-		Expect(c.Name).To(HavePrefix("cf-webhook-"))
-		Expect(c.Spec.Usages).To(ConsistOf(certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth))
-		Expect(c.Spec.ExpirationSeconds).To(HaveValue(BeEquivalentTo(3 * 60 * 60)))
-		asked := requestOf(c)
-		Expect(asked.CheckSignature()).To(Succeed())
-		Expect(asked.DNSNames).To(Equal([]string{"webhook.cf.svc"}))
-		Expect(asked.IPAddresses).To(HaveLen(1))
-
-		Eventually(r.reason).Should(Equal(fmt.Sprintf("signer %s: request %q waits for approval; approve it with: kubectl certificate approve %s", s.name, c.Name, c.Name)))
-		c = approve(ctx, c)
-		Eventually(r.reason).Should(ContainSubstring("is approved, and the signer has not issued"))
-		Expect(r.deliveries()).To(BeZero())
-		serial := issue(ctx, c)
-		Eventually(r.serial).Should(Equal(serial))
-		Expect(r.reason()).To(BeEmpty())
-		Expect(r.bundle()).To(Equal(string(s.CertificatePEM)))
-	})
-
-	It("names the right that it needs, and goes on when it may create and get", func(ctx SpecContext) {
-		user, config := newUser()
-		source.Config, source.Poll = config, 10*time.Millisecond
-		run(source, r)
-		Eventually(r.reason).Should(ContainSubstring("grant create, get, list and watch on certificatesigningrequests"))
-		grant(ctx, user, "certificates.k8s.io", "certificatesigningrequests", "", "create", "get")
-		c := approve(ctx, next(ctx))
-		serial := issue(ctx, c)
-		Eventually(r.serial).Should(Equal(serial))
-		Expect(count(r.logged(), "may not be watched", c.Name)).To(Equal(1), "%q", r.logged())
-	})
-
-	It("reports the API server's refusal", func() {
-		source.SignerName = "example.org/not a signer"
-		run(source, r)
-		Eventually(r.reason).Should(And(ContainSubstring("the API server refuses the request; check SignerName"), ContainSubstring("spec.signerName")))
-	})
-})
+func newSigner() *signer { return &signer{newAuthority()} }
 
 // desk is an API server that holds requests, which may be read and not watched. answer answers each before a client can
 // read it.
 type desk struct {
 	answer func(n int, c *csr)
-	late   bool // its own copy of the requests is empty, and it cannot send that in a watch
-	lose   int  // answers to requests that are created
+	lose   int // answers to requests that are created
 
 	mu    sync.Mutex
 	times []time.Time
@@ -179,8 +94,6 @@ func (d *desk) requests() []*csr {
 func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q := r.URL.Query()
-	version := strconv.Itoa(100 + len(d.times))
 	send := func(object any) (*http.Response, error) {
 		return answered(http.StatusOK, bytes.NewReader(Must(json.Marshal(object)))), nil
 	}
@@ -206,31 +119,68 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 		return send(created)
 	case r.Method != http.MethodGet:
 		panic("a request is deleted or changed, for which there must be no right")
-	case q.Get("fieldSelector") == "":
+	case r.URL.Query().Get("fieldSelector") == "":
 		if c := d.held[path.Base(r.URL.Path)]; c != nil {
 			return send(c)
 		}
 		return failed(http.StatusNotFound, metav1.StatusReasonNotFound), nil
-	case !d.late:
-		return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
-	case q.Get("sendInitialEvents") == "true":
-		return failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), nil
-	case q.Get("watch") == "true":
-		reader, writer := io.Pipe()
-		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
-		return answered(http.StatusOK, reader), nil
 	}
-	list := certificatesv1.CertificateSigningRequestList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
-	if c := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; c != nil && !q.Has("resourceVersion") {
-		list.Items = append(list.Items, *c)
-	}
-	return send(list)
+	return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
 }
 
 // source returns a CSR that asks at a desk.
 func (s *signer) source(d *desk) *certsource.CSR {
 	return &certsource.CSR{Config: at(d), SignerName: "example.org/webhook-serving", Hosts: hosts, TrustPEM: s.CertificatePEM, Now: time.Now}
+}
+
+func TestCSRWaitsForApprovalAndThenForTheSigner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, r := newSigner(), newRecorder()
+		d := answering(func(int, *csr) {})
+		source := s.source(d)
+		source.Lifetime, source.NamePrefix, source.Log = 3*time.Hour, "cf-webhook", r.log()
+		background(t, source, r)
+		passes(time.Minute)
+		c := d.requests()[0]
+		Expect(c.Name).To(HavePrefix("cf-webhook-"))
+		Expect(c.Spec.Usages).To(ConsistOf(certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth))
+		Expect(c.Spec.ExpirationSeconds).To(HaveValue(BeEquivalentTo(3 * 60 * 60)))
+		asked := requestOf(c)
+		Expect(asked.CheckSignature()).To(Succeed())
+		Expect(asked.DNSNames).To(Equal([]string{"webhook.cf.svc"}))
+		Expect(asked.IPAddresses).To(HaveLen(1))
+		Expect(r.reason()).To(Equal(fmt.Sprintf("signer %s: request %q waits for approval; approve it with: kubectl certificate approve %s", source.SignerName, c.Name, c.Name)))
+
+		// becomes changes the request.
+		becomes := func(change func()) {
+			d.mu.Lock()
+			change()
+			d.mu.Unlock()
+			passes(time.Minute)
+		}
+		becomes(func() { decided(c, certificatesv1.CertificateApproved, "Spec", "") })
+		Expect(r.reason()).To(ContainSubstring("is approved, and the signer has not issued"))
+		Expect(r.deliveries()).To(BeZero())
+		becomes(func() { c.Status.Certificate = sign(s.Authority, asked.PublicKey) })
+		Expect(r.serial()).To(Equal(leafOf(c.Status.Certificate).SerialNumber.String()))
+		Expect(r.reason()).To(BeEmpty())
+		Expect(r.bundle()).To(Equal(string(s.CertificatePEM)))
+		Expect(count(r.logged(), "may not be watched", c.Name)).To(Equal(1), "%q", r.logged())
+	})
+}
+
+func TestCSRSaysWhyItCannotAsk(t *testing.T) {
+	for remedy, answer := range map[string]*http.Response{
+		"grant create, get, list and watch on certificatesigningrequests": failed(http.StatusForbidden, metav1.StatusReasonForbidden),
+		"the API server refuses the request; check SignerName":            failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid),
+	} {
+		bubble(t, func(t *testing.T) {
+			source, r := newSigner().source(nil), newRecorder()
+			source.Config = at(roundTrip(func(*http.Request) (*http.Response, error) { return answer, nil }))
+			background(t, source, r)
+			Expect(r.reason()).To(ContainSubstring(remedy))
+		})
+	}
 }
 
 func TestCSRAsksAgainForACertificateThatItDoesNotGet(t *testing.T) {
@@ -249,10 +199,6 @@ func TestCSRAsksAgainForACertificateThatItDoesNotGet(t *testing.T) {
 		`is not for host "webhook.cf.svc"`: func(s *signer, _ *desk, c *csr) {
 			s.issued(c, func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })
 		},
-		`"server auth"`: func(s *signer, _ *desk, c *csr) {
-			s.issued(c, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
-		},
-		"it ended at": func(s *signer, _ *desk, c *csr) { s.issued(c, lasts(2*time.Hour, -time.Hour)) },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -381,19 +327,6 @@ func TestCSRRenewsForMonths(t *testing.T) {
 		Expect(d.asked()).To(HaveLen(r.deliveries()))
 		Expect(r.deliveries()).To(BeNumerically("~", 13, 3), "once every 4.7 days, give or take")
 		Expect(r.faults()).To(BeEmpty())
-	})
-}
-
-func TestCSRDoesNotTakeWhatIsReadLateForADeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, r := newSigner(), newRecorder()
-		d := answering(func(_ int, c *csr) { s.issued(c, lasts(0, 7*day)) })
-		d.late = true
-		background(t, s.source(d), r)
-		passes(500 * time.Millisecond)
-		Expect(r.reason()).To(BeEmpty(), "the list asks for the latest state")
-		Expect(r.deliveries()).To(Equal(1))
-		Expect(d.asked()).To(HaveLen(1))
 	})
 }
 

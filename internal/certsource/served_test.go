@@ -236,6 +236,10 @@ var _ = Describe("Material", func() {
 		Expect(handshake(m, hosts[0], time.Now())).To(Succeed())
 	})
 
+	// of makes one of a CA of its own.
+	of := func(edit func(*x509.Certificate)) func() certsource.Material {
+		return func() certsource.Material { return material(newAuthority(), edit) }
+	}
 	DescribeTable("has the reason why a client would refuse it", func(reason string, make func() certsource.Material) {
 		m := make()
 		first := m.Verify(hosts, time.Now())
@@ -243,23 +247,13 @@ var _ = Describe("Material", func() {
 		Expect(handshake(m, hosts[0], time.Now())).NotTo(Succeed())
 		Expect(m.Verify(hosts, time.Now().Add(time.Minute))).To(MatchError(first.Error()), "the same reason is the same text")
 	},
-		Entry("expired", "has expired at", func() certsource.Material {
-			return material(newAuthority(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })
-		}),
-		Entry("not yet valid", "check the clocks", func() certsource.Material {
-			return material(newAuthority(), func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
-		}),
-		Entry("another host", `is not for host "webhook.cf.svc"`, func() certsource.Material {
-			return material(newAuthority(), func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })
-		}),
-		Entry("only a common name", "subject alternative names", func() certsource.Material {
-			return material(newAuthority(), func(c *x509.Certificate) {
-				c.DNSNames, c.IPAddresses, c.Subject.CommonName = nil, nil, hosts[0]
-			})
-		}),
-		Entry("for clients", `"server auth"`, func() certsource.Material {
-			return material(newAuthority(), func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
-		}),
+		Entry("expired", "has expired at", of(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })),
+		Entry("not yet valid", "check the clocks", of(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })),
+		Entry("another host", `is not for host "webhook.cf.svc"`, of(func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })),
+		Entry("only a common name", "subject alternative names", of(func(c *x509.Certificate) {
+			c.DNSNames, c.IPAddresses, c.Subject.CommonName = nil, nil, hosts[0]
+		})),
+		Entry("for clients", `"server auth"`, of(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })),
 		Entry("unknown CA", "put the CA into the bundle", func() certsource.Material {
 			m := material(newAuthority())
 			m.Bundle = newAuthority().CertificatePEM

@@ -1,7 +1,6 @@
 package certsource_test
 
-// This file runs the specs, and holds what they share: issuers, the recorder of a Source's deliveries, and an API server with
-// users that have the rights which a spec gives them.
+// This file runs the specs, and holds what they share: issuers, and the recorder of a Source's deliveries.
 
 import (
 	"context"
@@ -14,11 +13,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,72 +24,19 @@ import (
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
-
-func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 func TestCertsource(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(30 * time.Second) // for what takes milliseconds on an idle machine
 	SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	RunSpecs(t, "internal/certsource")
-}
-
-// started is one control plane for the whole suite.
-var started *eirinixtest.ControlPlane
-
-var _ = BeforeSuite(func() {
-	if !RunsAPIServer() {
-		return // the fast half, while typing
-	}
-	started = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
-})
-
-func admin() kubernetes.Interface { return Clients(started.Config()) }
-
-func newNamespace(ctx context.Context) string {
-	GinkgoHelper()
-	return NewNamespace(ctx, admin(), nil).Name
-}
-
-var users atomic.Int64
-
-// newUser has no rights but those it is granted.
-func newUser() (name string, config *rest.Config) {
-	GinkgoHelper()
-	name = fmt.Sprintf("spec-%d-%d", GinkgoParallelProcess(), users.Add(1))
-	return name, Must(started.User(name))
-}
-
-// grant gives a user verbs on a resource, in the whole cluster, until the spec ends.
-func grant(ctx context.Context, user string, group, resource, name string, verbs ...string) {
-	GinkgoHelper()
-	rbac := admin().RbacV1()
-	rule := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
-	if name != "" {
-		rule.ResourceNames = []string{name}
-	}
-	role := Must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"}, Rules: []rbacv1.PolicyRule{rule},
-	}, metav1.CreateOptions{}))
-	Must(rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-	}, metav1.CreateOptions{}))
-	DeferCleanup(func(ctx SpecContext) {
-		Expect(rbac.ClusterRoleBindings().Delete(ctx, role.Name, metav1.DeleteOptions{})).To(Succeed())
-		Expect(rbac.ClusterRoles().Delete(ctx, role.Name, metav1.DeleteOptions{})).To(Succeed())
-	})
 }
 
 // bubble runs f in synctest's time, which needs a *testing.T: months pass at once there.
@@ -295,21 +239,17 @@ func (r *recorder) faults() []error {
 	return r.bad
 }
 
-// run runs a source until the spec ends, or stop is called. Both see to it that Run returns, and nothing bad was
-// delivered.
-func run(source certsource.Source, r *recorder) (stop func()) {
+// run runs a source until the spec ends. Then Run returns, and nothing bad was delivered.
+func run(source certsource.Source, r *recorder) {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- source.Run(ctx, r.deliver, r.wait) }()
-	stop = sync.OnceFunc(func() {
-		GinkgoHelper()
+	DeferCleanup(func() {
 		cancel()
 		Eventually(done).Should(Receive(BeNil()), "Run ends with its context")
 		Expect(r.faults()).To(BeEmpty())
 	})
-	DeferCleanup(stop)
-	return stop
 }
 
 // handshake is a TLS connection of a client that trusts the bundle and asks for the host.
@@ -355,6 +295,3 @@ func count(lines []string, words ...string) (n int) {
 	}
 	return n
 }
-
-// never is a poll interval longer than any spec, so that only a watch can deliver.
-const never = time.Hour

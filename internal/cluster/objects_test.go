@@ -23,16 +23,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -89,8 +85,6 @@ type line struct {
 	mu   sync.Mutex
 	held chan struct{} // nil while watches flow
 	sent []string
-
-	watches []io.Closer // the bodies of all that have begun
 }
 
 func (l *line) over(config *rest.Config) *rest.Config {
@@ -108,9 +102,6 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	resp, err := l.next.RoundTrip(r)
 	if err == nil && r.URL.Query().Get("watch") == "true" {
-		l.mu.Lock()
-		l.watches = append(l.watches, resp.Body)
-		l.mu.Unlock()
 		resp.Body = &heldBody{ReadCloser: resp.Body, line: l, done: r.Context().Done()}
 	}
 	return resp, err
@@ -147,15 +138,6 @@ func (l *line) hold() (release func()) {
 		l.held = nil
 		close(held)
 	})
-}
-
-// cut ends all watches.
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, w := range l.watches {
-		_ = w.Close()
-	}
 }
 
 func (l *line) count(part string) (n int) {
@@ -236,86 +218,30 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", &admissionregistrationv1.MutatingWebhookConfiguration{}),
 	)
 
-	It("is complete, whatever its kind is, but for the managed fields", func(ctx SpecContext) {
-		name := newName()
-		crd := untyped("apiextensions.k8s.io/v1", "CustomResourceDefinition", name+"s.example.org")
-		crd.Object["spec"] = map[string]any{
-			"group": "example.org", "scope": "Cluster", "names": map[string]any{"plural": name + "s", "kind": "Spec" + strings.ReplaceAll(name, "-", "")},
-			"versions": []any{map[string]any{
-				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
-			}},
-		}
-		lease := untyped("coordination.k8s.io/v1", "Lease", name)
+	It("is complete, typed or not, but for the managed fields", func(ctx SpecContext) {
+		lease := untyped("coordination.k8s.io/v1", "Lease", newName())
 		lease.SetNamespace("default")
 		Expect(unstructured.SetNestedField(lease.Object, time.Now().UTC().Format(metav1.RFC3339Micro), "spec", "renewTime")).To(Succeed())
-		mapper := Must(apiutil.NewDynamicRESTMapper(plane.Config(), Must(rest.HTTPClientFor(plane.Config()))))
-		for _, object := range []*unstructured.Unstructured{
-			crd, lease, untyped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", name),
-		} {
-			kind := object.GroupVersionKind()
-			mapping := Must(mapper.RESTMapping(kind.GroupKind(), kind.Version))
-			if mapping.Scope == meta.RESTScopeNamespace {
-				object.SetNamespace("default")
+		tree := func() client.Object {
+			empty := untyped("coordination.k8s.io/v1", "Lease", lease.GetName())
+			empty.SetNamespace("default")
+			return empty
+		}
+		typed := func() client.Object { return &coordinationv1.Lease{ObjectMeta: named("default", lease.GetName())} }
+		Expect(admin().Create(ctx, lease)).To(Succeed())
+		o, direct := follow(plane.Config(), GinkgoLogr, all, tree()), Must(cluster.NewDirect(plane.Config()))
+		Expect(o.Seen(ctx)).To(Succeed())
+		for _, cache := range []cluster.Cache{o, direct} {
+			for _, empty := range []func() client.Object{tree, typed} {
+				expected, copied := empty(), empty()
+				Expect(admin().Get(ctx, client.ObjectKeyFromObject(lease), expected)).To(Succeed())
+				Expect(expected.GetManagedFields()).NotTo(BeEmpty())
+				expected.SetManagedFields(nil)
+				Expect(cache.Get(ctx, copied)).To(Succeed())
+				Expect(copied).To(Equal(expected))
 			}
-			object.SetLabels(map[string]string{"a": "b"}) // for the managed fields
-			resource, _ := meta.UnsafeGuessKindToResource(kind)
-			Expect(resource).To(Equal(mapping.Resource), "the guess is exact")
-			empty := func() *unstructured.Unstructured {
-				e := untyped(object.GetAPIVersion(), object.GetKind(), object.GetName())
-				e.SetNamespace(object.GetNamespace())
-				return e
-			}
-			Expect(admin().Create(ctx, object)).To(Succeed())
-			DeferCleanup(func(ctx context.Context) { Expect(admin().Delete(ctx, object)).To(Succeed()) })
-			o, d := follow(plane.Config(), GinkgoLogr, all, empty()), Must(cluster.NewDirect(plane.Config()))
-			Expect(o.Seen(ctx)).To(Succeed())
-			Eventually(func(g Gomega) { // the API server adds a status to some
-				for _, cache := range []cluster.Cache{o, d} {
-					expected, copied := empty(), empty()
-					g.Expect(admin().Get(ctx, client.ObjectKeyFromObject(object), expected)).To(Succeed())
-					g.Expect(expected.GetManagedFields()).NotTo(BeEmpty())
-					expected.SetManagedFields(nil)
-					g.Expect(cache.Get(ctx, copied)).To(Succeed())
-					g.Expect(copied).To(Equal(expected))
-					typed, err := scheme.Scheme.New(kind)
-					if runtime.IsNotRegisteredError(err) {
-						continue
-					}
-					same := typed.DeepCopyObject().(client.Object)
-					into := typed.(client.Object)
-					into.SetNamespace(object.GetNamespace())
-					into.SetName(object.GetName())
-					g.Expect(cache.Get(ctx, into)).To(Succeed())
-					g.Expect(admin().Get(ctx, client.ObjectKeyFromObject(object), same)).To(Succeed())
-					same.SetManagedFields(nil)
-					g.Expect(into).To(Equal(same))
-				}
-			}).Should(Succeed())
 		}
 	})
-})
-
-var _ = Describe("A watch", func() {
-	// These run outside of a bubble, because all reflectors of the process share one log for unexpected events.
-	DescribeTable("goes on, or begins anew,", func(ctx SpecContext, line string) {
-		server := newShelf("get list watch")
-		o := follow(&rest.Config{Host: "https://api.example.org", Transport: &wire{answer: server.answer}, QPS: -1}, GinkgoLogr, all, secretOf("cf"))
-		Expect(o.Seen(ctx)).To(Succeed())
-		version := func() (string, error) {
-			secret := secretOf("cf")
-			err := o.Get(ctx, secret)
-			return secret.ResourceVersion, err
-		}
-		server.interrupt(line)
-		Consistently(version, 50*time.Millisecond).Should(Equal("7"), "the last copy stays")
-		server.put("cf")
-		Eventually(version).Should(Equal("8"))
-	},
-		Entry("after its end", ""),
-		Entry("when its history is gone", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}`),
-		Entry("after an object of another kind", `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
-		Entry("after a line that is no JSON", `<html>502 Bad Gateway</html>`),
-	)
 })
 
 var _ = Describe("A short process", Label("api-server"), func() {
@@ -382,18 +308,6 @@ var _ = Describe("The labels of namespaces", Label("api-server"), func() {
 		defer l.hold()()
 		Expect(n.Labels(ctx, created(ctx).Name)).To(HaveKeyWithValue("team", "a"))
 		Expect(n.Labels(ctx, "missing")).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	}, SpecTimeout(patience))
-
-	It("begin with the latest state after an interruption, whatever version was seen before", func(ctx SpecContext) {
-		l := &line{}
-		n, ns := following(ctx, l), created(ctx)
-		Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
-		ns.Labels["team"] = "b"
-		l.cut()
-		Expect(admin().Update(ctx, ns)).To(Succeed())
-		Eventually(func() (labels.Set, error) { return n.Labels(ctx, ns.Name) }).Should(HaveKeyWithValue("team", "b"))
-		Expect(l.count("watch=true")).To(Equal(2))
-		Expect(l.count("resourceVersion=")).To(BeZero(), "after a restore of etcd it would lie in the future")
 	}, SpecTimeout(patience))
 
 	It("are an error while they may not be read, and are watched once they may", func(ctx SpecContext) {

@@ -77,19 +77,6 @@ func (s *shelf) change(namespace, event string) int {
 	return s.version
 }
 
-// interrupt sends a line over all watches; an empty one ends them.
-func (s *shelf) interrupt(line string) {
-	if line == "" {
-		s.hangUp()
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for stream := range s.streams {
-		stream <- line + "\n"
-	}
-}
-
 // restore puts an older state in place of all objects, as a backup of etcd does.
 func (s *shelf) restore(held map[string]int, version int) {
 	s.hangUp()
@@ -336,6 +323,13 @@ func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
 		settle(0)
 		g.Expect(p.copied(ctx)).To(Equal("8"))
 		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+		p.shelf.mu.Lock()
+		for stream := range p.shelf.streams {
+			stream <- strings.Replace(`{"type":"MODIFIED","object":`+secretText("cf", 9)+"}\n", "Secret", "Pod", 1)
+		}
+		p.shelf.mu.Unlock()
+		settle(0)
+		g.Expect(p.copied(ctx)).To(Equal("8"), "an object of another kind is not taken")
 		before = p.notified.Load()
 		p.remove("cf")
 		settle(0)

@@ -72,7 +72,6 @@ type rollouts struct {
 	living               map[string]time.Time // until when a version has lived
 	calledAt             int                  // calls that were made
 	again                int                  // calls that were repeated after a 503
-	settled              bool
 	calls                *event
 	alive                map[string]time.Time // since when the record of a version has not been gone
 	down, cut            time.Time            // until then no request succeeds, and not those of all processes
@@ -667,5 +666,4 @@ func (w *rollouts) settle() {
 	case asked > 2*19*len(alive)*(len(alive)-1):
 		w.fail("%d writes of the Lease in three minutes, by %d versions", asked, len(alive))
 	}
-	w.settled = true
 }

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -55,7 +54,6 @@ type settings struct {
 	leaks    time.Duration // mean time between calls of RotateCA with Distrust, whose process dies
 	crashes  time.Duration // mean time between crashes
 	losses   time.Duration // mean time between faults of the Secret
-	older    bool          // one of them is that an older copy is put back
 	starters bool          // a new process starts at the moment of such a fault
 	blanks   time.Duration // mean time between faults of a caBundle
 
@@ -446,11 +444,7 @@ func (w *rotations) lose() {
 	}
 	var deed string
 	var next client.Object = secret
-	kinds := 4
-	if w.older {
-		kinds = 5
-	}
-	switch w.rng.IntN(kinds) {
+	switch w.rng.IntN(4) {
 	case 0:
 		deed, next = "deletes the Secret", nil
 	case 1:
@@ -465,16 +459,6 @@ func (w *rotations) lose() {
 	case 3:
 		deed = "replaces the Secret by that of another deployment"
 		secret.Data = w.foreign()
-	case 4:
-		deed = "puts an older Secret back"
-		var past []*corev1.Secret
-		for _, s := range w.secret.past {
-			if old, ok := s.object.(*corev1.Secret); ok && !s.fault {
-				past = append(past, old)
-			}
-		}
-		past = past[max(0, len(past)-20):]
-		secret.Data = maps.Clone(past[w.rng.IntN(len(past))].Data)
 	}
 	w.put(w.secret, next, true)
 	w.note(fate, deed+", which is now %s", w.describe(w.state()))

@@ -94,17 +94,6 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 		register(s)
 		Expect(s.writes).To(Equal(writes))
 	})
-
-	It("puts a CA beside those of other replicas, and is ordered before them", func() {
-		s := newSolo()
-		c := s.replica(func(c *controller.Config) { c.Registration = desired("two", "other") })
-		register(s)
-		version, _ := registered(s.mutating.latest())
-		Expect(version).To(Equal("one"))
-		s.works(c, 9*time.Second)
-		version, _ = registered(s.mutating.latest())
-		Expect(version).To(Equal("one"), "the replica leaves it alone")
-	})
 })
 
 var _ = Describe("A configuration that an earlier version has emptied", func() {
@@ -129,18 +118,18 @@ var _ = Describe("A configuration that an earlier version has emptied", func() {
 })
 
 var _ = Describe("A client that may write the Secret and no configuration", func() {
-	DescribeTable("does not get a CA into a caBundle", func(plant func(*certsecret.State, certsecret.Generation)) {
+	It("does not get a CA into a caBundle", func() {
 		s := newSolo()
 		c := s.replica()
 		theirs := must(ca.New(secretName, 100*time.Hour, dawn))
-		planted := certsecret.Generation{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}
 		for _, start := range []func() *controller.Controller{
 			func() *controller.Controller { return c },
 			func() *controller.Controller { return s.replica() }, // which knows nothing of the past
 		} {
 			s.edit(s.secret, func(object client.Object) {
 				secret, state := object.(*corev1.Secret), s.state()
-				plant(state, planted)
+				state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
+				state.CurrentID, state.Counter = 90, state.Counter+100
 				secret.Data = state.Encode(secret.Data)
 			})
 			s.works(start(), 3*time.Hour)
@@ -153,29 +142,10 @@ var _ = Describe("A client that may write the Secret and no configuration", func
 			}
 			Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
 		}
-	},
-		Entry("beside the current one", func(state *certsecret.State, theirs certsecret.Generation) {
-			state.Generations = append(state.Generations, theirs)
-		}),
-		Entry("as the next one", func(state *certsecret.State, theirs certsecret.Generation) {
-			state.Generations = append(state.Generations, theirs)
-			state.Phase, state.NextID, state.Since = ca.Staged, theirs.ID, dawn
-		}),
-		Entry("in the place of the current one", func(state *certsecret.State, theirs certsecret.Generation) {
-			state.Generations = []certsecret.Generation{theirs}
-			state.CurrentID, state.Counter = theirs.ID, state.Counter+100
-		}),
-	)
+	})
 })
 
 var _ = Describe("A process that only sees to the trust", func() {
-	It("makes no configuration", func() {
-		s := newSolo()
-		s.replica(onlyTrust)
-		Expect(s.mutating.past).To(BeEmpty())
-		Expect(s.validating.past).To(BeEmpty())
-	})
-
 	It("mends a caBundle and leaves alone all entries", func() {
 		s := newSolo()
 		s.replica()
@@ -507,22 +477,6 @@ var _ = Describe("Another program under the same fingerprint", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(last).NotTo(HaveOccurred())
 	})
-})
-
-var _ = Describe("The state of the last pass", func() {
-	It("can be had while a pass lasts", func(ctx SpecContext) {
-		s := newSolo()
-		c := s.replica(fixed)
-		asked, pass := 0, s.process.yield
-		s.process.yield = func(d time.Duration) bool {
-			asked++
-			Expect(c.State().Desired.Version).To(Equal("one"))
-			return pass(d)
-		}
-		s.edit(s.mutating, func(object client.Object) { webhooks(object)[0]["timeoutSeconds"] = int64(29) })
-		s.works(c, time.Minute)
-		Expect(asked).To(BeNumerically(">", 0))
-	}, SpecTimeout(time.Minute))
 })
 
 // RotateCA waits between its passes, so this is a plain test in a bubble.

@@ -317,12 +317,6 @@ var _ = Describe("The records of a Lease", func() {
 			Expect(next.First("b")).To(Equal("a"))
 			Expect(next.Order("a", rollout.Record{})).To(Equal(next))
 		})
-
-		It("gives way to the one that came first when no replica of it answers", func() {
-			next := found.Order("c", rollout.Record{})
-			next["c"] = lived(3, ordered, gone)
-			Expect(next.First("")).To(Equal("a"))
-		})
 	})
 })
 

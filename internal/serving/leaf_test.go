@@ -3,9 +3,7 @@ package serving_test
 // This file is about the serving certificate that a process signs for itself: its life, and the clocks that it follows.
 
 import (
-	"crypto/tls"
 	"crypto/x509"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,24 +79,6 @@ var _ = Describe("Leaf", func() {
 		leaf.Key = ca.ECDSAP384
 		Expect(leaf.Use(authority)).To(Succeed())
 		Expect(leaf.Certificate().PublicKey).To(HaveField("Curve.Params().BitSize", 384))
-	})
-
-	It("is safe for concurrent use", func() {
-		other := NewCA(year, noon)
-		Expect(leaf.Use(authority)).To(Succeed())
-		both := ca.Bundle(authority.CertificatePEM, other.CertificatePEM)
-		var group sync.WaitGroup
-		for i := range 20 {
-			group.Go(func() {
-				defer GinkgoRecover()
-				for range 5 {
-					Expect(leaf.Use([]*ca.Authority{authority, other}[i%2])).To(Succeed())
-					Expect(leaf.Verify(both)).To(Succeed())
-					Expect(leaf.GetCertificate(nil)).NotTo(BeNil())
-				}
-			})
-		}
-		group.Wait()
 	})
 
 	DescribeTable("Verify returns the reason", func(reason string, bundle func() []byte, move time.Duration) {
@@ -264,12 +244,4 @@ func TestLeafRunServesOnWhenRenewalFails(t *testing.T) {
 		Expect(leaf.Verify(next.CertificatePEM)).To(Succeed())
 		Expect(logs.with("serving certificate renewed")).NotTo(BeEmpty())
 	})
-}
-
-func TestLeafGetCertificateDoesNotAllocate(t *testing.T) {
-	RegisterTestingT(t)
-	leaf := serving.NewLeaf([]string{"a.b.svc"}, 7*day, time.Now)
-	Expect(leaf.Use(NewCA(year, time.Now()))).To(Succeed())
-	hello := &tls.ClientHelloInfo{ServerName: "a.b.svc"}
-	Expect(testing.AllocsPerRun(100, func() { _, _ = leaf.GetCertificate(hello) })).To(BeZero())
 }
