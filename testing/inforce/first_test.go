@@ -26,7 +26,7 @@ var _ = Describe("A rule that was never registered", func() {
 		p.steps = []any{label(), p.readsConfigMaps(), p.refusesShops()}
 		p.start(ctx)
 		Eventually(func() error { return p.createConfigMap(ctx) }).WithContext(ctx).Should(Succeed())
-		others := startLoad(ctx, 1, p.createConfigMap)
+		others := startTraffic(ctx, 1, p.createConfigMap)
 		Consistently(func(g Gomega) { // over several attempts
 			g.Expect(p.entry(ctx, "pods")).To(BeNil())
 			g.Expect(p.entry(ctx, "shops")).To(BeNil())
@@ -69,7 +69,7 @@ var _ = Describe("A rule that was never registered", func() {
 			return func(ctx context.Context) error { return p.createPodWith(ctx, set) }
 		}
 		seen := p.look(ctx, "pods", with(old))
-		others := startLoad(ctx, 2, with(nil))
+		others := startTraffic(ctx, 2, with(nil))
 		inForce := func() {
 			GinkgoHelper()
 			seen.expectInForce(ctx)

@@ -18,7 +18,7 @@ const enough = 4
 // watched is a program whose rule is looked at all the time.
 type watched struct {
 	*program
-	rule, others *load
+	rule, others *traffic
 	journal      *journal
 }
 
@@ -27,7 +27,7 @@ func (p *program) look(ctx context.Context, resource string, create func(context
 	GinkgoHelper()
 	Eventually(func() string { return outcomeOf(create(ctx)) }).WithContext(ctx).ShouldNot(Equal(admitted))
 	Eventually(func() error { return p.createConfigMap(ctx) }).WithContext(ctx).Should(Succeed())
-	return &watched{program: p, rule: startLoad(ctx, crowd, create), others: startLoad(ctx, 1, p.createConfigMap), journal: p.keepJournal(ctx, resource)}
+	return &watched{program: p, rule: startTraffic(ctx, crowd, create), others: startTraffic(ctx, 1, p.createConfigMap), journal: p.keepJournal(ctx, resource)}
 }
 
 // expectInForce sees that nothing has been admitted, that the entry has been in force all the time, and that the other

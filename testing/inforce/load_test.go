@@ -48,8 +48,8 @@ func outcomeOf(err error) string {
 	return failed
 }
 
-// load creates objects, and counts the outcomes.
-type load struct {
+// traffic creates objects, and counts the outcomes.
+type traffic struct {
 	create  func(context.Context) error
 	clients int
 	resting sync.RWMutex // locked while no create may begin
@@ -61,9 +61,9 @@ type load struct {
 	sample map[string]string // the last error of each outcome
 }
 
-// startLoad has clients create objects until the spec ends.
-func startLoad(ctx context.Context, clients int, create func(context.Context) error) *load {
-	l := &load{create: create, clients: clients, stop: make(chan struct{}), counts: map[string]int{}, sample: map[string]string{}}
+// startTraffic has clients create objects until the spec ends.
+func startTraffic(ctx context.Context, clients int, create func(context.Context) error) *traffic {
+	l := &traffic{create: create, clients: clients, stop: make(chan struct{}), counts: map[string]int{}, sample: map[string]string{}}
 	ctx = context.WithoutCancel(ctx)
 	for range clients {
 		l.all.Go(func() {
@@ -83,7 +83,7 @@ func startLoad(ctx context.Context, clients int, create func(context.Context) er
 	return l
 }
 
-func (l *load) send(ctx context.Context) {
+func (l *traffic) send(ctx context.Context) {
 	l.resting.RLock()
 	defer l.resting.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -96,21 +96,21 @@ func (l *load) send(ctx context.Context) {
 }
 
 // rest has no create in flight while f runs.
-func (l *load) rest(f func()) {
+func (l *traffic) rest(f func()) {
 	l.resting.Lock()
 	defer l.resting.Unlock()
 	f()
 }
 
 // of returns the number of creates with an outcome.
-func (l *load) of(outcome string) int {
+func (l *traffic) of(outcome string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[outcome]
 }
 
 // besides returns an error of each other outcome.
-func (l *load) besides(outcome string) map[string]string {
+func (l *traffic) besides(outcome string) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	others := maps.Clone(l.sample)
@@ -119,7 +119,7 @@ func (l *load) besides(outcome string) map[string]string {
 }
 
 // more waits for n creates that begin from now on.
-func (l *load) more(ctx context.Context, n int) {
+func (l *traffic) more(ctx context.Context, n int) {
 	GinkgoHelper()
 	total := func() (n int) {
 		l.mu.Lock()
@@ -134,7 +134,7 @@ func (l *load) more(ctx context.Context, n int) {
 }
 
 // settles waits until no create fails.
-func (l *load) settles(ctx context.Context) {
+func (l *traffic) settles(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() int {
 		before := l.of(failed)
@@ -144,7 +144,7 @@ func (l *load) settles(ctx context.Context) {
 }
 
 // next waits for a create with this outcome that begins from now on.
-func (l *load) next(ctx context.Context, outcome string) {
+func (l *traffic) next(ctx context.Context, outcome string) {
 	GinkgoHelper()
 	before := l.of(outcome)
 	Eventually(l.of).WithContext(ctx).WithArguments(outcome).Should(BeNumerically(">", before+l.clients), func() string { return fmt.Sprint(l.besides(outcome)) })
