@@ -87,11 +87,4 @@ var _ = Describe("the example deploy", func() {
 		Eventually(greets, programs.Patience).WithContext(ctx).Should(Succeed())
 		programs.StopsCleanly(serve)
 	})
-
-	It("names the options that are missing", func() {
-		session := programs.Start(programs.Build("deploy"), "manifests")
-		Eventually(session, programs.Patience).Should(gexec.Exit(1))
-		Expect(string(session.Err.Contents())).To(ContainSubstring("manifests.Options.Image is empty; set it"))
-		Expect(session.Out.Contents()).To(BeEmpty())
-	})
 })

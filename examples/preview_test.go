@@ -70,11 +70,4 @@ var _ = Describe("An example without a cluster", func() {
 		Expect(session).To(gexec.Exit(1))
 		Expect(string(session.Out.Contents())).To(ContainSubstring("host shop.example.com belongs to Ingress default/shop"))
 	})
-
-	It("takes its own flags before the command", func() {
-		cmd := exec.Command(programs.Build("sidecar"), "-sidecar-image", "example.org/mine:7", "preview", filepath.Join("sidecar", "pods.yaml"))
-		out, err := cmd.Output()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(out)).To(ContainSubstring("image: example.org/mine:7"))
-	})
 })

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
@@ -53,31 +52,6 @@ var _ = Describe("the example sidecar", func() {
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }, "registry.example.org/log-forwarder:1.0"),
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }, "fluent/fluent-bit:4.0"),
 	)
-
-	It("gives the volume to a container that a later webhook adds, and adds nothing twice", func(ctx SpecContext) {
-		r.start("-host")
-		// The API server calls configurations in the order of their names.
-		unregisterAfterwards("zz-later")
-		later := eirinix.NewManager(eirinix.ManagerOptions{
-			RestConfig: plane.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
-			OperatorFingerprint: "zz-later", Logger: quiet(),
-		})
-		Expect(later.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "add", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if len(pod.Spec.Containers) == 1 {
-				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "added", Image: "example/added"})
-			}
-			return nil
-		}})).To(Succeed())
-		run(ctx, later)
-
-		Eventually(func(g Gomega) {
-			pods, err := r.apply(ctx, "pods.yaml")
-			g.Expect(err).NotTo(HaveOccurred())
-			pod := as[corev1.Pod](pods["Pod/with-sidecar"])
-			g.Expect(pod.Spec.Containers).To(HaveExactElements(HaveField("Name", "main"), HaveField("Name", "added")))
-			hasSidecar(g, pod, "registry.example.org/log-forwarder:1.0")
-		}, programs.Patience).Should(Succeed())
-	})
 })
 
 // podWith is a pod whose containers have these names.

@@ -98,12 +98,6 @@ var _ = Describe("A preview", func() {
 			To(MatchRegexp(`\n  is not sent to this program: pods-\S+, pods-\S+: its objectSelector leaves out an object with these labels\n\n`))
 	})
 
-	It("refuses a condition that does not compile", func() {
-		step := eirinix.Validation[*corev1.Pod]{ID: "step", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
-		step.Settings.Conditions = []admissionregistrationv1.MatchCondition{{Name: "bad", Expression: "object.metadata.name =="}}
-		Expect(command(program(step), pod, "-").err).To(MatchError(ContainSubstring("correct Settings.Conditions: matchConditions[0].expression: Invalid value")))
-	})
-
 	It("puts the modes in force that the ConfigMap with modes says, if it is there", func() {
 		moded := func() *eirinix.ExtensionManager {
 			x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", WebhookNamespace: "system", ModesConfigMap: "modes"})

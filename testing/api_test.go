@@ -129,13 +129,4 @@ var _ = Describe("The API in memory", func() {
 		_, err = kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}, SpecTimeout(patience))
-
-	It("names the objects that it does not know", func() {
-		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewAPI(t, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{gadget("v3", "g")} })
-		})).To(ContainSubstring("APIOptions.Resources"))
-		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewAPI(t, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{&widget{}} })
-		})).To(ContainSubstring("set APIOptions.Scheme"))
-	})
 })

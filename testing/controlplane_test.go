@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -58,16 +57,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 			ContainSubstring("\neirinixtest: kube-controller-manager is ready after ")))
 	})
 
-	It("serves the version of its binaries", func(ctx context.Context) {
-		assets := assetsIn(progress.String())
-		output, err := exec.CommandContext(ctx, filepath.Join(assets, "kube-apiserver"), "--version").Output()
-		Expect(err).NotTo(HaveOccurred())
-
-		served, err := admin.Discovery().ServerVersion()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(strings.TrimSpace(string(output))).To(Equal("Kubernetes " + served.GitVersion))
-	})
-
 	It("keeps its keys to its owner", func(ctx context.Context) {
 		info, err := os.Stat(filepath.Dir(plane.Kubeconfig()))
 		Expect(err).NotTo(HaveOccurred())
@@ -85,17 +74,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		anonymous := rest.AnonymousClientConfig(plane.Config())
 		_, err = Clients(anonymous).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 		Expect(apierrors.IsUnauthorized(err)).To(BeTrue(), "APIServerArgs forbid anonymous requests: %v", err)
-	})
-
-	It("turns a Deployment into pods", func(ctx context.Context) {
-		namespace := NewNamespace(ctx, admin, nil)
-		_, err := admin.AppsV1().Deployments(namespace.Name).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func(g Gomega) {
-			pods, err := admin.CoreV1().Pods(namespace.Name).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pods.Items).To(ConsistOf(HaveField("OwnerReferences", ConsistOf(HaveField("Kind", "ReplicaSet")))))
-		}).WithTimeout(time.Minute).Should(Succeed())
 	})
 
 	It("refuses a user until RBAC binds the groups", func(ctx context.Context) {

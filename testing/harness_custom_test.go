@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/offline"
@@ -75,23 +74,6 @@ var _ = Describe("The Harness with a custom resource", func() {
 		Expect(result.Calls[0].Request.Namespace).To(BeEmpty())
 		h.CheckProperties(example)
 	})
-
-	It("serves it in the API, to the Manager's own client", func(ctx SpecContext) {
-		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(*widget) error { return nil }), options)
-		Expect(h.API().Client().Create(ctx, example.DeepCopyObject().(client.Object))).To(Succeed())
-		found := &widget{}
-		Expect(h.Manager().GetKubeManager().GetAPIReader().Get(ctx, client.ObjectKey{Name: "w"}, found)).To(Succeed())
-		Expect(found.Spec.Size).To(Equal(1))
-	})
-
-	DescribeTable("finds panics of a step about it", func(change func(*widget) error, message string) {
-		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewHarness(t, painter(change), options).CheckTotal(example)
-		})).To(And(ContainSubstring("not total"), ContainSubstring(message)))
-	},
-		Entry("on a part that is missing", func(w *widget) error { _ = *w.Spec.Parts[0].Note; return nil }, "index out of range"),
-		Entry("on a map that is nil", func(w *widget) error { w.Spec.Colours["a"] = "b"; return nil }, "assignment to entry in nil map"),
-	)
 
 	DescribeTable("finds what a step without a Go type breaks", func(property string, apply func(map[string]any), message string) {
 		Expect(failureOf(func(t *fakeTest) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -21,7 +20,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
-	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -67,56 +65,10 @@ func labelled[T client.Object](key, value string, object T) T {
 	return object
 }
 
-func namesOf[T any, P interface {
-	*T
-	client.Object
-}](items []T,
-) string {
-	var all []string
-	for i := range items {
-		all = append(all, P(&items[i]).GetNamespace()+"/"+P(&items[i]).GetName())
-	}
-	return strings.Join(all, " ")
-}
-
 var _ = Describe("The objects of a Harness", func() {
 	limit := func(value string) *corev1.ConfigMap {
 		return inNamespace("default", configMap("limits", map[string]string{"limit": value}))
 	}
-
-	It("are those that a step looks at, in every Go type", func() {
-		gadgets := eirinix.Read{Object: untypedOf(gadgetKind("v1"))}
-		secrets := eirinix.Read{Object: metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))}
-		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			m, u, s := &corev1.ConfigMapList{}, &unstructured.UnstructuredList{}, &metav1.PartialObjectMetadataList{}
-			u.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "GadgetList"})
-			s.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-			err := errors.Join(c.Reader().List(ctx, m), c.Reader().List(ctx, u), c.Reader().List(ctx, s))
-			if err == nil {
-				size, _, _ := unstructured.NestedInt64(u.Items[0].Object, "spec", "size")
-				c.Warn("typed %s, untyped %s of size %d, metadata %s with %s", namesOf(m.Items), namesOf(u.Items), size, namesOf(s.Items), s.Items[0].Labels["app"])
-			}
-			return err
-		}, configMaps, gadgets, secrets), having(limit("3"), gadget("v1", "g"), labelled("app", "web", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "apps"}})),
-			func(o *eirinixtest.HarnessOptions) {
-				o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}}
-			})
-		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("typed default/limits, untyped default/g of size 3, metadata apps/s with web"))
-	})
-
-	It("are as Transform leaves them, and are found by Index", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			m := &corev1.ConfigMapList{}
-			err := c.Reader().List(ctx, m, client.MatchingFields{"limit": "7"})
-			c.Warn("%s with %v", namesOf(m.Items), m.Items[0].Data)
-			return err
-		}, eirinix.Read{
-			Object:    &corev1.ConfigMap{},
-			Transform: func(o client.Object) { delete(o.(*corev1.ConfigMap).Data, "more") },
-			Index:     map[string]client.IndexerFunc{"limit": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["limit"]} }},
-		}), having(limit("3"), inNamespace("default", configMap("seven", map[string]string{"limit": "7", "more": "x"}))))
-		Expect(h.Create(podOf("p", nil))).To(eirinixtest.HaveWarned("default/seven with map[limit:7]"))
-	})
 
 	It("fail a step that reads what it does not declare, with the declaration that it needs", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), limits(eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"apps"}}), having(limit("3")))

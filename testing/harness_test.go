@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -255,13 +254,6 @@ var _ = Describe("The Harness", func() {
 			return admission.Patched("", jsonpatch.NewOperation("replace", "/kind", "Secret"))
 		}}, eirinix.Settings{}})
 		Expect(h.Create(podOf("a", nil)).Allowed).To(BeFalse())
-	})
-
-	It("reports an object that the API server would send in another group", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Event]{
-			Create: func(context.Context, *eirinix.Call, *corev1.Event) error { return nil },
-		})
-		Expect(h.Create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})).To(eirinixtest.HaveFailed("a Event of events.k8s.io/v1 cannot be converted to v1"))
 	})
 
 	It("sends the status apart", func() {

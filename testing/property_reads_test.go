@@ -258,10 +258,4 @@ var _ = Describe("CheckReads", func() {
 		Expect(failure(silent, elsewhere)).To(ContainSubstring("no step that ran"))
 		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere, unhurried).CheckProperties(example())
 	})
-
-	It("is a part of CheckProperties", func() {
-		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewHarness(t, reader(func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }, required(configMaps))).CheckProperties(example())
-		})).To(And(HavePrefix("eirinixtest: not prepared for the loss of objects: "), Not(ContainSubstring("\n\n"))))
-	})
 })

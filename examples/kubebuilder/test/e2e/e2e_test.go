@@ -180,11 +180,6 @@ func text(path ...string) string {
 	return string(content)
 }
 
-// flush takes the indentation off, which a page shows less of than its source.
-func flush(source string) string {
-	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(source, "")
-}
-
 var _ = Describe("The project", func() {
 	It("has the rights in config/rbac that the program prints", func() {
 		session := programs.Start(programs.Build("kubebuilder/cmd"), "--print-rights")
@@ -198,16 +193,5 @@ var _ = Describe("The project", func() {
 			"api/batch/v1/zz_generated.deepcopy.go", "api/crew/v1/zz_generated.deepcopy.go", "api/ship/v1/zz_generated.deepcopy.go",
 			"config/crd/bases/batch.tutorial.example_cronjobs.yaml", "config/crd/bases/crew.tutorial.example_captains.yaml",
 			"config/crd/bases/ship.tutorial.example_destroyers.yaml", "config/crd/bases/ship.tutorial.example_frigates.yaml")
-	})
-
-	It("stands in docs/migrating-from-controller-runtime.md as it is", func() {
-		root := filepath.Join(project, "..", "..")
-		page := text(root, "docs", "migrating-from-controller-runtime.md")
-		quotes := regexp.MustCompile("(?s)```go\n(// ([a-z0-9_./-]+\\.go)\n)?(.*?)```").FindAllStringSubmatch(page, -1)
-		Expect(len(quotes)).To(BeNumerically(">=", 5))
-		for _, quote := range quotes {
-			Expect(quote[2]).NotTo(BeEmpty(), "each quotation begins with the name of its file: %s", quote[3])
-			Expect(flush(text(root, quote[2]))).To(ContainSubstring(flush(quote[3])), quote[2])
-		}
 	})
 })
