@@ -2,16 +2,13 @@ package examples_test
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
@@ -73,30 +70,8 @@ var _ = Describe("the example agnhost", func() {
 		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":"webhook-nondeletable"}}`)))).To(Succeed())
 		Expect(c.Delete(ctx, widget)).To(MatchError(ContainSubstring("cannot be deleted")))
 		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":null}}`)))).To(Succeed())
-
-		By("waiting for a slow webhook")
-		late := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "late-", Labels: map[string]string{"agnhost": "always-allow-delay-5s"}}}
-		begun := time.Now()
-		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, late, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(time.Since(begun)).To(BeNumerically(">=", 5*time.Second))
 	},
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
-
-	It("answers only callers that have the right certificate", func(ctx SpecContext) {
-		callers := newAuthority()
-		address, port := programs.FreeAddress()
-		r.start("-listen", "-listen", address, "-port", port, "-client-ca", callers.file())
-		configured := callers.apiServer(ctx, "kube-apiserver", address)
-
-		create := func(ctx context.Context, client kubernetes.Interface) error {
-			_, err := client.CoreV1().Pods("default").Create(ctx, podWith("webhook-disallow"), metav1.CreateOptions{})
-			return err
-		}
-		Eventually(create, programs.Patience).WithArguments(ctx, client).Should(And(MatchError(ContainSubstring("failed calling webhook")), Not(Satisfy(apierrors.IsForbidden))))
-		Eventually(create, programs.Patience).WithArguments(ctx, configured).Should(And(
-			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("unwanted container name"))))
-	})
 })

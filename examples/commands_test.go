@@ -130,14 +130,6 @@ var _ = Describe("An example without a cluster", func() {
 		Entry("agnhost", "agnhost", "create Widget in-stages", `+  mutation-stage-2: "yes"`, "5 objects: 3 changed"),
 	)
 
-	It("ends with code 1 where an object would be denied, and prints the reason for machines", func() {
-		session := preview("agnhost", "-o", "json", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml"))
-		Expect(session).To(gexec.Exit(1))
-		Expect(string(session.Out.Contents())).To(And(ContainSubstring(`"message": "this webhook denies all requests"`), ContainSubstring(`"denied": 5`)))
-		Expect(string(session.Err.Contents())).To(Equal("of 7 objects, 5 would be denied and 1 would fail\n"), "the program's log is for -v")
-		Expect(string(preview("agnhost", "-v", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml")).Err.Contents())).To(ContainSubstring(`"msg":"denied"`))
-	})
-
 	It("shows what a step says in view of objects that exist", func() {
 		args := readmeOf("unique-host").command("go run ./examples/unique-host preview")
 		for i := range args {

@@ -103,17 +103,6 @@ var _ = Describe("the example playbook", func() {
 		Expect(calledAt(ctx)).To(BeEmpty())
 	})
 
-	It("works with certificates that come from a signer, after the approval", func(ctx SpecContext) {
-		ca := newAuthority()
-		session := r.launch("-host", "-certificates", "csr:example.org/webhooks", "-trust", ca.file())
-		ca.answer(ctx, "example.org/webhooks")
-		isReady(session)
-		works(ctx)
-		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "playbook-example-mutating-hook", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
-	})
-
 	It("has its generated files as the generator makes them", func(ctx SpecContext) {
 		programs.ExpectGenerated(ctx, "playbook", "api/v1/playbook_types.go", playbookCRD, "api/v1/zz_generated.deepcopy.go")
 	})

@@ -26,7 +26,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
-	"code.cloudfoundry.org/eirinix/conversion"
 	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/preview"
 )
@@ -96,32 +95,20 @@ var _ = Describe("Other objects in the cluster", func() {
 		Expect(out.String()).To(ContainSubstring("warning: found apps/given\n"))
 	})
 
-	It("are found in every Go type, and with the kinds that CustomResourceDefinitions among them define", func() {
+	It("are found with the kinds that CustomResourceDefinitions among them define", func() {
 		goose := &unstructured.Unstructured{}
 		goose.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Goose"})
-		secret := &metav1.PartialObjectMetadata{}
-		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-		step := eirinix.Validation[*corev1.Pod]{ID: "all", Settings: eirinix.Settings{Reads: []eirinix.Read{configMaps, {Object: goose}, {Object: secret}}}, Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-			m, g, s := &corev1.ConfigMap{}, goose.NewEmptyInstance().(*unstructured.Unstructured), secret.DeepCopy()
-			g.SetGroupVersionKind(goose.GroupVersionKind())
-			err := errors.Join(
-				c.Reader().Get(ctx, client.ObjectKey{Namespace: "default", Name: "m"}, m),
-				c.Reader().Get(ctx, client.ObjectKey{Name: "g"}, g),
-				c.Reader().Get(ctx, client.ObjectKey{Namespace: "default", Name: "s"}, s))
-			c.Warn("%s, %v, %s", m.Data["a"], g.Object["size"], s.Labels["app"])
+		step := eirinix.Validation[*corev1.Pod]{ID: "all", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: goose}}}, Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			found := goose.DeepCopy()
+			err := c.Reader().Get(ctx, client.ObjectKey{Name: "g"}, found)
+			c.Warn("of size %v", found.Object["size"])
 			return err
 		}}
-		const with = `{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: b}}
----
-{apiVersion: example.org/v1, kind: Goose, metadata: {name: g}, size: 3}
----
-{apiVersion: v1, kind: Secret, metadata: {name: s, labels: {app: web}}}
----
-{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: geese.example.org}, spec: {group: example.org, scope: Cluster, names: {kind: Goose, plural: geese}, versions: [{name: v1}]}}
-`
+		const with = "{apiVersion: example.org/v1, kind: Goose, metadata: {name: g}, size: 3}\n---\n" +
+			"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: geese.example.org}, spec: {group: example.org, scope: Cluster, names: {kind: Goose, plural: geese}, versions: [{name: v1}]}}\n"
 		p := command(program(step), pod, "-", "-with", file("with.yaml", with))
 		Expect(p.err).NotTo(HaveOccurred())
-		Expect(p.stdout).To(ContainSubstring("warning: b, 3, web\n"))
+		Expect(p.stdout).To(ContainSubstring("warning: of size 3\n"))
 	})
 
 	It("give their labels to namespaces, unless the manifests do", func() {
@@ -289,35 +276,5 @@ var _ = Describe("Manifests", func() {
 	It("and a folder without any", func() {
 		Expect(command(program(), "", "-f", GinkgoT().TempDir()).err).To(MatchError(ContainSubstring("holds no .yaml, .yml or .json; -R")))
 		Expect(command(program(), "# nothing\n", "-").err).To(MatchError(ContainSubstring("-: no object in it")))
-	})
-})
-
-var _ = Describe("Manifests of another version", func() {
-	It("are converted to the version of a step's rules, and back", func() {
-		rename := func(from, to string) func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			return func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-				u.Object[to] = u.Object[from]
-				delete(u.Object, from)
-				return u, nil
-			}
-		}
-		shops := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{
-			conversion.NewSpoke("v1", rename("keeper", "owner"), rename("owner", "keeper")),
-		}}
-		greet := eirinix.Mutation[*unstructured.Unstructured]{
-			ID: "greet", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{"CREATE"},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v2"}, Resources: []string{"shops"}},
-			}}},
-			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
-				u.Object["owner"] = u.Object["owner"].(string) + " and sons"
-				return nil
-			},
-		}
-		const crd = "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: shops.example.org}, spec: {group: example.org, scope: Namespaced, names: {kind: Shop, plural: shops}, versions: [{name: v1}, {name: v2}]}}\n"
-		p := command(program(shops, greet), "{apiVersion: example.org/v1, kind: Shop, metadata: {name: s}, keeper: Lee}\n"+crd, "-o", "json", "-")
-		Expect(p.err).NotTo(HaveOccurred())
-		Expect(p.objects()).To(HaveKeyWithValue("Shop s", And(HaveKeyWithValue("changed", true), HaveKeyWithValue("apiVersion", "example.org/v1"),
-			HaveKeyWithValue("diff", And(ContainSubstring("-keeper: Lee"), ContainSubstring("+keeper: Lee and sons"))))))
 	})
 })

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -79,13 +78,6 @@ var _ = Describe("The objects of a Harness", func() {
 	limit := func(value string) *corev1.ConfigMap {
 		return inNamespace("default", configMap("limits", map[string]string{"limit": value}))
 	}
-
-	It("fail a step that reads what it does not declare, with the declaration that it needs", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), limits(eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"apps"}}), having(limit("3")))
-		result := h.Create(podOf("p", nil))
-		Expect(result.Failure()).To(HaveOccurred())
-		Expect(result.Steps[0].Err).To(MatchError(ContainSubstring("add eirinix.Read{Object: &v1.ConfigMap{}, Namespaces: []string{\"default\"}} to its Settings.Reads")))
-	})
 
 	It("are as they are at each call, without a request", func(ctx SpecContext) {
 		h := eirinixtest.NewHarness(GinkgoTB(), limits(configMaps), having(limit("3")))
@@ -268,18 +260,6 @@ var _ = Describe("The API in memory", func() {
 		_, err := kube.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
 		Expect(err).To(MatchError(ContainSubstring("read directly, without a cache")))
 	})
-
-	It("leaves every client waiting while it is stalled", func(ctx SpecContext) {
-		resume := api.Stall()
-		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		defer cancel()
-		_, err := kube.CoreV1().Pods("").List(short, metav1.ListOptions{})
-		Expect(err).To(MatchError(context.DeadlineExceeded))
-		resume()
-		resume()
-		_, err = kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-	}, SpecTimeout(patience))
 })
 
 // required is a declaration of objects without which a step must not admit anything.

@@ -410,20 +410,16 @@ var _ = Describe("The Harness with a custom resource", func() {
 		metav1.AddToGroupVersion(scheme, widgetKind.GroupVersion())
 		Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	})
-	options := func(o *eirinixtest.HarnessOptions) {
-		o.Manager.Scheme = scheme
-		o.Resources = []offline.Resource{{Kind: widgetKind, Resource: "widgetry", ClusterScoped: true}}
-	}
-	painter := func(change func(*widget) error) any {
-		return eirinix.Mutation[*widget]{ID: "painter", Apply: func(_ context.Context, _ *eirinix.Call, w *widget) error { return change(w) }}
-	}
 	example := &widget{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Spec: widgetSpec{Size: 1, Parts: []widgetPart{{Name: "a", Note: new("n")}}}}
 
 	It("returns objects of its type", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(w *widget) error {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Mutation[*widget]{Apply: func(_ context.Context, _ *eirinix.Call, w *widget) error {
 			w.Spec.Size = max(w.Spec.Size, 3)
 			return nil
-		}), options, unhurried)
+		}}, func(o *eirinixtest.HarnessOptions) {
+			o.Manager.Scheme = scheme
+			o.Resources = []offline.Resource{{Kind: widgetKind, Resource: "widgetry", ClusterScoped: true}}
+		}, unhurried)
 		result := h.Create(example)
 		Expect(eirinixtest.As[*widget](result).Spec.Size).To(Equal(3))
 		Expect(result).To(eirinixtest.HavePatched(eirinixtest.Operation("replace", "/spec/size", 3)))

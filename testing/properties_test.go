@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -235,18 +233,6 @@ var _ = Describe("The properties", func() {
 		eirinixtest.NewHarness(GinkgoTB(), adds()).CheckIdempotent(example())
 	})
 
-	It("are reported all at once", func() {
-		failure := failureOf(func(t *fakeTest) {
-			h := eirinixtest.NewHarness(t, mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				pod.Spec.Containers[0].Image += "-" + fmt.Sprint(rand.Int())
-				return nil
-			}), unhurried)
-			h.CheckProperties(example())
-		})
-		Expect(failure).To(And(ContainSubstring("not idempotent"), ContainSubstring("not deterministic"), ContainSubstring("not total")))
-		Expect(failure).NotTo(Or(ContainSubstring("race"), ContainSubstring("not lossless"), ContainSubstring("not on time"), ContainSubstring("not without side effects")))
-	})
-
 	It("fail where no step runs, because they would prove nothing", func() {
 		uncalled := labeller("seen", "yes")
 		uncalled.Settings.Objects = selector("app", "another")
@@ -270,26 +256,6 @@ var _ = Describe("The properties", func() {
 			Operation: "CONNECT", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Namespace: "default", Name: "x",
 			Object: &corev1.PodExecOptions{Command: []string{"ls"}},
 		})
-	})
-
-	It("hold for a validation that denies, also updates and deletions", func() {
-		allowed := func(pod *corev1.Pod) error {
-			for i, c := range pod.Spec.Containers {
-				if c.Image != example().Spec.Containers[0].Image {
-					return eirinix.Invalid(field.ErrorList{field.NotSupported(field.NewPath("spec", "containers").Index(i).Child("image"), c.Image, []string{"ours"})})
-				}
-				if strings.HasPrefix(c.Name, "injected") {
-					return eirinix.Deny("no container but ours")
-				}
-			}
-			return nil
-		}
-		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Pod]{
-			Create: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error { return allowed(pod) },
-			Update: func(_ context.Context, _ *eirinix.Call, _, pod *corev1.Pod) error { return allowed(pod) },
-			Delete: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error { return allowed(pod) },
-		}, unhurried)
-		h.CheckProperties(example())
 	})
 
 	It("find the fault of an update of an old object that lacks a field", func() {

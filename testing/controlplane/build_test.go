@@ -145,9 +145,8 @@ func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
 	}
 }
 
-// eightAtOnce has eight builders make the same assets.
-func eightAtOnce(t *testing.T, first *builder) {
-	t.Helper()
+func TestSeveralAtOnceBuildOnce(t *testing.T) {
+	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
 	var wg sync.WaitGroup
 	for range 8 {
 		b := *first
@@ -159,11 +158,6 @@ func eightAtOnce(t *testing.T, first *builder) {
 		})
 	}
 	wg.Wait()
-}
-
-func TestSeveralAtOnceBuildOnce(t *testing.T) {
-	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
-	eightAtOnce(t, first)
 	if n := builds(recorded); n != len(binaries) {
 		t.Errorf("%d builds, want %d", n, len(binaries))
 	}

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -62,20 +61,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		Expect(c.Create(ctx, role)).To(Succeed())
 	}
 })
-
-// asServiceAccount returns a kubeconfig with the rights of the project's ServiceAccount.
-func asServiceAccount() string {
-	GinkgoHelper()
-	config, err := clientcmd.LoadFromFile(plane.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
-	for _, user := range config.AuthInfos {
-		user.Impersonate = "system:serviceaccount:" + namespace + ":" + serviceAccount
-		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
-	}
-	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-	return path
-}
 
 // created creates the only object of a file in config/samples, after a change.
 func created(ctx context.Context, file string, change func(spec map[string]any)) (*unstructured.Unstructured, error) {
@@ -119,7 +104,7 @@ var _ = Describe("The program", func() {
 		line := regexp.MustCompile(`(?m)^    go run ./examples/kubebuilder/cmd (--webhook-host.*)$`).FindStringSubmatch(text(project, "README.md"))
 		Expect(line).NotTo(BeNil(), "README.md says how to run the program")
 		args := append(strings.Fields(line[1]), "--health-probe-bind-address=0")
-		program := programs.StartWith(asServiceAccount(), programs.Build("kubebuilder/cmd"), args...)
+		program := programs.StartWith(programs.AsServiceAccount(plane.Kubeconfig(), namespace, serviceAccount), programs.Build("kubebuilder/cmd"), args...)
 
 		By("defaulting")
 		Eventually(func(g Gomega) {
