@@ -152,7 +152,7 @@ var promises = map[string][]promise{
 	},
 	"preview-and-audit.md": {
 		{"`log.Fatal` then exits with 1", "preview/preview_test.go", "ends with an error where an object would be denied, and names the step"},
-		{"With `-o json` one document holds `objects`", "preview/output_test.go", "is JSON for programs"},
+		{"With `-o json` one document holds `objects`", "preview/preview_test.go", "is JSON for programs"},
 		{"by pages of 500 objects, at most ten in a second", "audit_ext_test.go", "lists pages of 500 objects, at most ten in a second"},
 		{"at most 50 in a second on average", audits, "waits for the rate of the requests that steps send"},
 		{"never values", "audit_ext_test.go", "reports denials and drift with the object, writes nothing and registers nothing"},

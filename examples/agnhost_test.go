@@ -2,20 +2,13 @@ package examples_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
@@ -77,88 +70,8 @@ var _ = Describe("the example agnhost", func() {
 		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":"webhook-nondeletable"}}`)))).To(Succeed())
 		Expect(c.Delete(ctx, widget)).To(MatchError(ContainSubstring("cannot be deleted")))
 		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":null}}`)))).To(Succeed())
-
-		By("waiting for a slow webhook")
-		late := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "late-", Labels: map[string]string{"agnhost": "always-allow-delay-5s"}}}
-		begun := time.Now()
-		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, late, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(time.Since(begun)).To(BeNumerically(">=", 5*time.Second))
 	},
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
-
-	It("answers only callers that have the right certificate", func(ctx SpecContext) {
-		callers := newAuthority()
-		address, port := programs.FreeAddress()
-		r.start("-listen", "-listen", address, "-port", port, "-client-ca", callers.file())
-		configured := callers.apiServer(ctx, "kube-apiserver", address)
-
-		create := func(ctx context.Context, client kubernetes.Interface) error {
-			_, err := client.CoreV1().Pods("default").Create(ctx, podWith("webhook-disallow"), metav1.CreateOptions{})
-			return err
-		}
-		Eventually(create, programs.Patience).WithArguments(ctx, client).Should(And(MatchError(ContainSubstring("failed calling webhook")), Not(Satisfy(apierrors.IsForbidden))))
-		Eventually(create, programs.Patience).WithArguments(ctx, configured).Should(And(
-			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("unwanted container name"))))
-	})
-
-	It("serves the configurations of others, with the certificate that they renew, by the arguments of agnhost", func(ctx SpecContext) {
-		certificates := newAuthority()
-		files, namespace := certificates.folder("tls.crt", "tls.key", "ca.crt"), programs.Namespace(ctx, client)
-		_, port := programs.FreeAddress()
-		agnhost := programs.Start(programs.Build("agnhost"),
-			"webhook", "--tls-cert-file="+filepath.Join(files, "tls.crt"), "--tls-private-key-file="+filepath.Join(files, "tls.key"), "-v=4", "--port="+port)
-		hooks := client.AdmissionregistrationV1()
-		// validates registers an endpoint for a resource in the namespace, as the owner of a cluster would.
-		validates := func(path string, rule admissionregistrationv1.Rule, operation admissionregistrationv1.OperationType) {
-			GinkgoHelper()
-			made, err := hooks.ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-				ObjectMeta: metav1.ObjectMeta{GenerateName: "agnhost-"},
-				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-					Name:                    "validates.agnhost.example.org",
-					Rules:                   []admissionregistrationv1.RuleWithOperations{{Rule: rule, Operations: []admissionregistrationv1.OperationType{operation}}},
-					ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:" + port + path), CABundle: certificates.CertificatePEM},
-					NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
-					SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-					AdmissionReviewVersions: []string{"v1"},
-				}},
-			}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(func(ctx SpecContext) error {
-				return hooks.ValidatingWebhookConfigurations().Delete(ctx, made.Name, metav1.DeleteOptions{})
-			})
-		}
-		ofRoles := admissionregistrationv1.Rule{APIGroups: []string{"rbac.authorization.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"roles"}}
-		role := func() error {
-			_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "r-"}}, metav1.CreateOptions{})
-			return err
-		}
-		denied := And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("this webhook denies all requests")))
-		validates("/always-deny", ofRoles, admissionregistrationv1.Create)
-		Eventually(role, programs.Patience).Should(denied)
-
-		kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: namespace}, Data: map[string]string{"webhook-e2e-test": "webhook-nondeletable"}}
-		Expect(c.Create(ctx, kept)).To(Succeed())
-		validates("/configmaps", admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}, admissionregistrationv1.Delete)
-		Eventually(func() error { return c.Delete(ctx, kept, crclient.DryRunAll) }, programs.Patience).Should(MatchError(ContainSubstring("cannot be deleted")))
-
-		By("renewing the certificate")
-		certificates = newAuthority()
-		renewed := certificates.folder("tls.crt", "tls.key", "ca.crt")
-		for _, name := range []string{"tls.crt", "tls.key"} {
-			Expect(os.Rename(filepath.Join(renewed, name), filepath.Join(files, name))).To(Succeed())
-		}
-		namespace = programs.Namespace(ctx, client)
-		validates("/always-deny", ofRoles, admissionregistrationv1.Create)
-		Eventually(role, programs.Patience).Should(denied)
-		programs.StopsCleanly(agnhost)
-	})
-
-	It("does not start without a certificate that can be read", func() {
-		agnhost := programs.Start(programs.Build("agnhost"), "webhook", "--tls-cert-file=/nowhere/tls.crt", "--tls-private-key-file=/nowhere/tls.key")
-		Eventually(agnhost, programs.Patience).Should(gexec.Exit(1))
-		Expect(agnhost.Err.Contents()).To(ContainSubstring("--tls-cert-file and --tls-private-key-file"))
-	})
 })

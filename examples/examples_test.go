@@ -121,14 +121,14 @@ var _ = Describe("the example", func() {
 		address, port := programs.FreeAddress()
 		flags := []string{"-namespace", namespace, "-host", "127.0.0.1", "-port", port}
 		serves := func() *gexec.Session {
-			return programs.Start(programs.Build("split/serve"), append(flags, "-listen", address, "-kubeconfig", asServiceAccount(namespace, "serve"))...)
+			return programs.Start(programs.Build("split/serve"), append(flags, "-listen", address, "-kubeconfig", programs.AsServiceAccount(kubeconfig, namespace, "serve"))...)
 		}
 		registers := func(kubeconfig string) *gexec.Session {
 			session := programs.Start(programs.Build("split/register"), append(flags, "-kubeconfig", kubeconfig)...)
 			Eventually(session, programs.Patience).Should(gexec.Exit())
 			return session
 		}
-		powerless := registers(asServiceAccount(namespace, "serve"))
+		powerless := registers(programs.AsServiceAccount(kubeconfig, namespace, "serve"))
 		Expect(powerless).To(gexec.Exit(1))
 		Expect(string(powerless.Err.Contents())).To(ContainSubstring("split-example-setupcertificate"))
 

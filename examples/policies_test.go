@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
@@ -77,38 +75,6 @@ var _ = Describe("the example policies", func() {
 		Entry("as a webhook on this machine", func(context.Context) { r.start("-host") }),
 		Entry("as a webhook in a cluster", func(ctx context.Context) { r.deploy(ctx) }),
 	)
-
-	It("comes before the webhooks of its sort", func(ctx SpecContext) {
-		applyFile(ctx, "mutating.yaml")
-		applyFile(ctx, "validating.yaml")
-		unregisterAfterwards("beside-policies")
-		m := eirinix.NewManager(eirinix.ManagerOptions{
-			RestConfig: plane.Config(), Namespace: "guarded", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
-			OperatorFingerprint: "beside-policies", Logger: quiet(),
-		})
-		var asked atomic.Int32
-		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "note", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if given := pod.Spec.AutomountServiceAccountToken; given != nil && !*given {
-				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "seen", "withheld")
-			}
-			return nil
-		}})).To(Succeed())
-		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "count", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
-			asked.Add(1)
-			return nil
-		}})).To(Succeed())
-		run(ctx, m)
-		Eventually(func(g Gomega) {
-			g.Expect(create(ctx, newPod(own))).To(HaveField("Annotations", HaveKeyWithValue("seen", "withheld")))
-			g.Expect(asked.Load()).To(BeNumerically(">", 0))
-			_, err := create(ctx, newPod(foreign))
-			g.Expect(err).To(isForbidden)
-		}, programs.Patience).Should(Succeed())
-		before := asked.Load()
-		_, err := create(ctx, newPod(foreign))
-		Expect(err).To(And(isForbidden, MatchError(ContainSubstring("ValidatingAdmissionPolicy"))))
-		Expect(asked.Load()).To(Equal(before))
-	})
 
 	It("stands in docs/policies.md as it is applied here", func() {
 		page, err := os.ReadFile(filepath.Join("..", "docs", "policies.md"))

@@ -1,9 +1,15 @@
 package preview_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -96,12 +102,6 @@ var _ = Describe("A preview", func() {
 		Expect(command(x, configMap("apps", "a"), "-").stdout).To(ContainSubstring("\n  is not sent to this program: its rules do not name CREATE of configmaps\n\n"))
 		Expect(command(x, `{apiVersion: v1, kind: Pod, metadata: {name: a}}`, "-").stdout).
 			To(MatchRegexp(`\n  is not sent to this program: pods-\S+, pods-\S+: its objectSelector leaves out an object with these labels\n\n`))
-	})
-
-	It("refuses a condition that does not compile", func() {
-		step := eirinix.Validation[*corev1.Pod]{ID: "step", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
-		step.Settings.Conditions = []admissionregistrationv1.MatchCondition{{Name: "bad", Expression: "object.metadata.name =="}}
-		Expect(command(program(step), pod, "-").err).To(MatchError(ContainSubstring("correct Settings.Conditions: matchConditions[0].expression: Invalid value")))
 	})
 
 	It("puts the modes in force that the ConfigMap with modes says, if it is there", func() {
@@ -237,5 +237,185 @@ var _ = Describe("A preview", func() {
 		}}
 		p = command(program(set), workload("apps/v1", "Deployment", "replicas: 3, template: %s"), "-")
 		Expect(p.stdout).To(ContainSubstring("create ReplicaSet web-5d4f8c7b9 in namespace apps, which Deployment web creates\n  would be denied with 403 Forbidden by set: 3 of web"))
+	})
+})
+
+func TestPreview(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Preview")
+}
+
+// previewed is the output of a command and its error.
+type previewed struct {
+	stdout, stderr string
+	err            error
+}
+
+// objects are those of the JSON report, by kind and name.
+func (p previewed) objects() map[string]map[string]any {
+	GinkgoHelper()
+	var report struct{ Objects []map[string]any }
+	Expect(json.Unmarshal([]byte(p.stdout), &report)).To(Succeed(), p.stdout)
+	all := map[string]map[string]any{}
+	for _, o := range report.Objects {
+		all[o["kind"].(string)+" "+o["name"].(string)] = o
+	}
+	return all
+}
+
+// file writes manifests into a folder of the spec's own.
+func file(name, text string) string {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), name)
+	Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+	return path
+}
+
+// program is one that labels pods, and denies those with the label deny.
+func program(more ...any) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	steps := append([]any{eirinix.Mutation[*corev1.Pod]{ID: "label", Apply: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+		if why := pod.Labels["deny"]; why != "" {
+			return eirinix.Deny("%s", why)
+		}
+		if pod.Labels["quiet"] == "" {
+			c.Warn("labelled")
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, "seen", "yes")
+		}
+		return nil
+	}}}, more...)
+	for _, s := range steps {
+		Expect(x.AddExtension(s)).To(Succeed())
+	}
+	return x
+}
+
+// command runs the preview of a program, with a text as standard input.
+func command(x *eirinix.ExtensionManager, stdin string, args ...string) previewed {
+	GinkgoHelper()
+	var out, errs bytes.Buffer
+	err := preview.Command(GinkgoT().Context(), x, args, func(o *preview.Options) {
+		o.Stdin, o.Stdout, o.Stderr = strings.NewReader(stdin), &out, &errs
+	})
+	return previewed{out.String(), errs.String(), err}
+}
+
+const pod = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: main, image: nginx, newField: kept}]}
+`
+
+const denied = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "labels": {"deny": "not here"}}}`
+
+// workload is an object with the template of a pod in its spec.
+func workload(apiVersion, kind, spec string) string {
+	template := "{metadata: {labels: {app: web}}, spec: {containers: [{name: main, image: nginx}]}}"
+	return "{apiVersion: " + apiVersion + ", kind: " + kind + ", metadata: {name: web, namespace: apps}, spec: {" + strings.Replace(spec, "%s", template, 1) + "}}"
+}
+
+var _ = Describe("The output of a preview", func() {
+	It("is JSON for programs", func() {
+		p := command(program(), pod+"---\n"+denied+"\n"+configMap("apps", "m"), "-o", "json", "-")
+		Expect(p.err).To(HaveOccurred())
+		Expect(p.objects()).To(And(
+			HaveKeyWithValue("Pod web", And(
+				HaveKeyWithValue("allowed", true), HaveKeyWithValue("warnings", ConsistOf("labelled")), HaveKeyWithValue("operation", "CREATE"),
+				HaveKeyWithValue("patch", ConsistOf(HaveKeyWithValue("op", "add"))),
+				HaveKeyWithValue("steps", ConsistOf(HaveKeyWithValue("step", "label"))),
+				HaveKeyWithValue("object", HaveKeyWithValue("metadata", HaveKeyWithValue("labels", HaveKeyWithValue("seen", "yes")))),
+			)),
+			HaveKeyWithValue("ConfigMap m", HaveKeyWithValue("notCalled", ConsistOf(HaveKeyWithValue("why", "its rules do not name CREATE of configmaps")))),
+			HaveKeyWithValue("Pod bad", And(
+				HaveKeyWithValue("allowed", false), Not(HaveKey("object")),
+				HaveKeyWithValue("denial", And(HaveKeyWithValue("message", "not here"), HaveKeyWithValue("step", "label"), HaveKeyWithValue("code", 403.0))),
+			)),
+		))
+		Expect(p.stdout).To(MatchRegexp(`"summary": \{\s+"objects": 3,\s+"changed": 1,\s+"denied": 1,\s+"failed": 0`))
+	})
+
+	It("is YAML for kubectl, with every field", func() {
+		p := command(program(), pod+"---\n"+denied, "-o", "yaml", "-")
+		Expect(p.err).To(HaveOccurred())
+		Expect(p.stdout).To(MatchYAML("{apiVersion: v1, kind: Pod, metadata: {labels: {seen: 'yes'}, name: web, namespace: default}, spec: {containers: [{image: nginx, name: main, newField: kept}]}}"))
+		Expect(p.stdout).To(ContainSubstring("---\n# standard input, document 2: create Pod bad in namespace default\n# admission webhook"))
+		p = command(program(), workload("apps/v1", "Deployment", "template: %s"), "-o", "yaml", "-")
+		Expect(p.stdout).To(And(ContainSubstring("kind: Deployment"), Not(ContainSubstring("kind: Pod"))), "the pod is not in the input")
+	})
+
+	DescribeTable("shows no data of Secrets, unless it is asked to", func(args ...string) {
+		change := eirinix.Mutation[*corev1.Secret]{ID: "change", Apply: func(_ context.Context, _ *eirinix.Call, s *corev1.Secret) error {
+			s.Data["changed"] = []byte("new-value")
+			s.Data["added"] = []byte("added-value")
+			return nil
+		}}
+		const secret = `{apiVersion: v1, kind: Secret, metadata: {name: s, annotations: {kubectl.kubernetes.io/last-applied-configuration: old-value}}, data: {changed: b2xkLXZhbHVl}, stringData: {kept: kept-value}}`
+		values := []string{"old-value", "new-value", "added-value", "kept-value"}
+		for _, v := range values {
+			values = append(values, base64.StdEncoding.EncodeToString([]byte(v)))
+		}
+		p := command(program(change), secret, append(args, "-")...)
+		Expect(p.err).NotTo(HaveOccurred())
+		for _, v := range values {
+			Expect(p.stdout).NotTo(ContainSubstring(v))
+		}
+		Expect(p.stdout).To(And(ContainSubstring("*** (before)"), ContainSubstring("*** (after)"), ContainSubstring("kept: '***'")))
+		Expect(command(program(change), secret, append(args, "-show-secrets", "-")...).stdout).To(ContainSubstring(base64.StdEncoding.EncodeToString([]byte("new-value"))))
+	},
+		Entry("as a diff", "-o", "diff"),
+		Entry("as JSON", "-o", "json"),
+	)
+
+	It("marks the steps that are called again", func() {
+		again := eirinix.Settings{Reinvoke: admissionregistrationv1.IfNeededReinvocationPolicy, Isolated: true}
+		one := eirinix.Mutation[*corev1.ConfigMap]{ID: "one", Settings: again, Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }}
+		two := eirinix.Mutation[*corev1.ConfigMap]{ID: "two", Settings: again, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			metav1.SetMetaDataLabel(&m.ObjectMeta, "two", "yes")
+			return nil
+		}}
+		Expect(command(program(one, two), `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}`, "-").stdout).To(ContainSubstring("ran: one\n  ran: two\n  ran: one (again)\n"))
+	})
+
+	It("has no line that a reader of YAML takes for one of its own", func() {
+		p := command(program(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a\u2028---\u2029kind: Evil\u202e", "labels": {"deny": "no"}}}`, "-o", "yaml", "-")
+		Expect(p.stdout).To(And(HavePrefix("# "), Not(ContainSubstring("\u2028")), Not(ContainSubstring("\u2029")), Not(ContainSubstring("\u202e"))))
+	})
+
+	It("has colours where they are asked for", func() {
+		p := command(program(), pod, "-color", "always", "-")
+		Expect(p.stdout).To(And(ContainSubstring("\x1b[32m+    seen: \"yes\"\x1b[0m"), ContainSubstring("\x1b[33mwarning: labelled\x1b[0m")))
+	})
+
+	It("sends nothing to the terminal that steers it", func() {
+		p := command(program(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"deny": "\u001b]0;evil\u0007"}}}`, "-")
+		Expect(p.stdout).NotTo(ContainSubstring("\x1b"))
+		Expect(p.stdout).To(ContainSubstring("]0;evil"))
+	})
+
+	It("is help where that is asked for", func() {
+		p := command(program(), "", "-h")
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.stderr).To(And(HavePrefix("Usage: preview -f"), ContainSubstring("-as-group")))
+	})
+
+	It("refuses a Manager that runs, and leaves others as they were", func() {
+		x := program()
+		options := x.GetManagerOptions()
+		Expect(command(x, pod, "-").err).NotTo(HaveOccurred())
+		Expect(x.GetManagerOptions().RestConfig).To(Equal(options.RestConfig))
+		Expect(x.GetManagerOptions().Logger).To(BeIdenticalTo(options.Logger))
+	})
+
+	It("ends with its context", func() {
+		ctx, cancel := context.WithCancel(GinkgoT().Context())
+		x := program(eirinix.Validation[*corev1.Pod]{ID: "cancel", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
+			cancel()
+			return nil
+		}})
+		err := preview.Command(ctx, x, []string{"-"}, func(o *preview.Options) {
+			o.Stdin, o.Stdout = strings.NewReader(pod), GinkgoWriter
+		})
+		Expect(err).To(MatchError(context.Canceled))
 	})
 })

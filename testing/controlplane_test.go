@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -58,16 +56,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 			ContainSubstring("\neirinixtest: kube-controller-manager is ready after ")))
 	})
 
-	It("serves the version of its binaries", func(ctx context.Context) {
-		assets := assetsIn(progress.String())
-		output, err := exec.CommandContext(ctx, filepath.Join(assets, "kube-apiserver"), "--version").Output()
-		Expect(err).NotTo(HaveOccurred())
-
-		served, err := admin.Discovery().ServerVersion()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(strings.TrimSpace(string(output))).To(Equal("Kubernetes " + served.GitVersion))
-	})
-
 	It("keeps its keys to its owner", func(ctx context.Context) {
 		info, err := os.Stat(filepath.Dir(plane.Kubeconfig()))
 		Expect(err).NotTo(HaveOccurred())
@@ -82,39 +70,12 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		_, err = Clients(config).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
+		_, err = plane.User("")
+		Expect(err).To(MatchError(HavePrefix("eirinixtest: give User a name")))
+
 		anonymous := rest.AnonymousClientConfig(plane.Config())
 		_, err = Clients(anonymous).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 		Expect(apierrors.IsUnauthorized(err)).To(BeTrue(), "APIServerArgs forbid anonymous requests: %v", err)
-	})
-
-	It("turns a Deployment into pods", func(ctx context.Context) {
-		namespace := NewNamespace(ctx, admin, nil)
-		_, err := admin.AppsV1().Deployments(namespace.Name).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func(g Gomega) {
-			pods, err := admin.CoreV1().Pods(namespace.Name).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pods.Items).To(ConsistOf(HaveField("OwnerReferences", ConsistOf(HaveField("Kind", "ReplicaSet")))))
-		}).WithTimeout(time.Minute).Should(Succeed())
-	})
-
-	It("refuses a user until RBAC binds the groups", func(ctx context.Context) {
-		config, err := plane.User("jane", "developers")
-		Expect(err).NotTo(HaveOccurred())
-		list := func() error {
-			_, err := Clients(config).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-			return err
-		}
-		Expect(list()).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(`"jane"`))))
-		_, err = admin.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "developers"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"}},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(list).WithTimeout(30 * time.Second).Should(Succeed())
-		_, err = plane.User("")
-		Expect(err).To(MatchError(HavePrefix("eirinixtest: give User a name")))
 	})
 
 	It("runs several API servers on one etcd, each of which can be frozen, stopped and restarted", func(ctx context.Context) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"sync"
 
-	"code.cloudfoundry.org/eirinix/conversion"
 	"code.cloudfoundry.org/eirinix/offline"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -20,11 +19,6 @@ import (
 
 var _ = Describe("The Harness with a Conversion", func() {
 	const older = "{apiVersion: example.org/v1, kind: Disk, metadata: {name: d}, gibibytes: 3, history: [made], unknown: kept}"
-	named := func(scope bool) func(*eirinixtest.HarnessOptions) {
-		return func(o *eirinixtest.HarnessOptions) {
-			o.Resources = []offline.Resource{{Kind: gadgetKind("v2").GroupVersion().WithKind("Disk"), Resource: "disks", ClusterScoped: scope}}
-		}
-	}
 	stepOf := func(version string, apply func(*unstructured.Unstructured) error) eirinix.Mutation[*unstructured.Unstructured] {
 		return eirinix.Mutation[*unstructured.Unstructured]{
 			Settings: eirinix.Settings{Rules: rulesFor("example.org", version, "disks")},
@@ -78,13 +72,6 @@ var _ = Describe("The Harness with a Conversion", func() {
 		Entry("because of a selector", eirinix.Settings{Objects: selector("chosen", "yes")}),
 		Entry("because of matchPolicy Exact", eirinix.Settings{MatchPolicy: "Exact"}),
 	)
-
-	It("converts the object of another program", func() {
-		converts, grows := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "a"}), eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "b"})
-		Expect(converts.AddExtension(disks{}.conversion())).To(Succeed())
-		Expect(grows.AddExtension(grow(4))).To(Succeed())
-		Expect(tree(eirinixtest.NewHarness(GinkgoTB(), grows, converts, named(false)).Create(older))).To(HaveKeyWithValue("gibibytes", 7.))
-	})
 
 	// Three programs: "a" sets the class, which v2 alone has, "b" can be about v1, and "c" looks at the class in v2.
 	DescribeTable("converts an object back when another version is needed, as an API server does", func(versionOfB, seen string, backs int) {
@@ -154,17 +141,5 @@ var _ = Describe("The Harness with a Conversion", func() {
 		d := disks{up: func(*OldDisk, *Disk) error { return errors.New("not today") }}
 		Expect(eirinixtest.NewHarness(GinkgoTB(), d.conversion(), grow(1)).Create(older)).To(eirinixtest.HaveFailed(
 			"conversion webhook for example.org/v1, Kind=Disk failed: object 0 (Disk default/d) from v1 to v2: the conversion from v1 to v2 failed: not today"))
-	})
-
-	It("knows all versions of an unstructured kind by one of its resources", func() {
-		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			return u, nil
-		}
-		c := conversion.Of[*unstructured.Unstructured]{
-			CRD: "disks.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{conversion.NewSpoke("v1", same, same)},
-		}
-		result := eirinixtest.NewHarness(GinkgoTB(), c, grow(0), named(true)).Create(older)
-		Expect(result).To(eirinixtest.HaveRun("grow"))
-		Expect(result.Calls[0].Request.Namespace).To(BeEmpty(), "the other version is cluster-scoped too")
 	})
 })

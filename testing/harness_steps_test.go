@@ -178,58 +178,25 @@ func addJudges(w *bothWorlds) {
 	})
 }
 
-// addRivals adds a second program, which is called after the first, and steps of both that react to one another.
-func addRivals(w *bothWorlds) {
-	stage := func(id, needs, adds string) eirinix.Mutation[*corev1.ConfigMap] {
-		return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: eirinix.Settings{Reinvoke: "IfNeeded"}, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
-			if m.Data["rivals"] == "" {
-				return nil
-			}
-			if _, there := m.Data[needs]; (there || needs == "") && adds != "" {
-				m.Data[adds] = "done"
-			}
-			m.Data["calls-of-"+id] += "x"
-			return nil
-		}}
-	}
-	w.add(stage("first", "stage-1", "stage-2"))
-	w.addToRival(stage("second", "", "stage-1"))
-	once := stage("once", "never", "")
-	once.Settings.Reinvoke = "Never"
-	w.addToRival(once)
-}
-
-// addWitnesses adds steps that report the received parts of objects with the label witness: the metadata that the API
-// server sets, the status, and the text of a Secret.
+// addWitnesses adds steps that report the received parts of Secrets with the label witness: the metadata that the API
+// server sets, and the text.
 func addWitnesses(w *bothWorlds) {
 	settings := eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"witness": "yes"}}}
-	tell := func(c *eirinix.Call, who string, m metav1.Object, more any) {
-		created := m.GetCreationTimestamp()
-		c.Warn("%s sees uid %t, created %t, generation %d, %v", who, m.GetUID() != "", !created.IsZero(), m.GetGeneration(), more)
-	}
-	texts := func(s *corev1.Secret) string {
-		return fmt.Sprintf("%d data, %d texts, %s", len(s.Data), len(s.StringData), s.Data["b"])
+	tell := func(c *eirinix.Call, step string, s *corev1.Secret) {
+		c.Warn("%s sees uid %t, created %t, generation %d, %d data, %d texts, %s", step, s.UID != "", !s.CreationTimestamp.IsZero(), s.Generation, len(s.Data), len(s.StringData), s.Data["b"])
 	}
 	w.add(eirinix.Mutation[*corev1.Secret]{ID: "secret-mutation", Settings: settings, Apply: func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
-		tell(c, "mutation", s, texts(s))
+		tell(c, "mutation", s)
 		return nil
 	}})
 	seen := func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
-		tell(c, "validation", s, texts(s))
+		tell(c, "validation", s)
 		return nil
 	}
 	w.add(eirinix.Validation[*corev1.Secret]{
 		ID: "secret-validation", Settings: settings, Create: seen,
 		Update: func(ctx context.Context, c *eirinix.Call, _, s *corev1.Secret) error { return seen(ctx, c, s) },
 	})
-	w.add(eirinix.Mutation[*appsv1.Deployment]{ID: "deployment-mutation", Settings: settings, Apply: func(_ context.Context, c *eirinix.Call, d *appsv1.Deployment) error {
-		tell(c, "mutation", d, d.Status.Replicas)
-		return nil
-	}})
-	w.add(eirinix.Validation[*appsv1.Deployment]{ID: "deployment-validation", Settings: settings, Update: func(_ context.Context, c *eirinix.Call, _, d *appsv1.Deployment) error {
-		tell(c, "validation", d, d.Status.Replicas)
-		return nil
-	}})
 }
 
 // addSubresourceWitnesses adds steps that report updates of subresources: a Mutation warns of the object that it sees, and a

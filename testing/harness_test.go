@@ -5,23 +5,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
@@ -257,13 +262,6 @@ var _ = Describe("The Harness", func() {
 		Expect(h.Create(podOf("a", nil)).Allowed).To(BeFalse())
 	})
 
-	It("reports an object that the API server would send in another group", func() {
-		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Event]{
-			Create: func(context.Context, *eirinix.Call, *corev1.Event) error { return nil },
-		})
-		Expect(h.Create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})).To(eirinixtest.HaveFailed("a Event of events.k8s.io/v1 cannot be converted to v1"))
-	})
-
 	It("sends the status apart", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*appsv1.Deployment]{
 			Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Settings: eirinix.Settings{Operations: ops("UPDATE")},
@@ -375,3 +373,186 @@ var _ = Describe("EiriniX's Catalog", func() {
 		Expect(watcher.(*eirinixtest.SimpleWatch).Handled).To(Equal([]watch.Event{event}))
 	})
 })
+
+// widget is a custom resource of its own Go type, which belongs to no namespace and has an odd plural.
+type widget struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              widgetSpec `json:"spec"`
+}
+
+type widgetSpec struct {
+	Size    int               `json:"size,omitempty"`
+	Colours map[string]string `json:"colours,omitempty"`
+	Parts   []widgetPart      `json:"parts,omitempty"`
+}
+
+type widgetPart struct {
+	Name string  `json:"name"`
+	Note *string `json:"note,omitempty"`
+}
+
+func (w *widget) DeepCopyObject() runtime.Object {
+	c := *w
+	w.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.Colours = maps.Clone(w.Spec.Colours)
+	c.Spec.Parts = append([]widgetPart(nil), w.Spec.Parts...)
+	return &c
+}
+
+var widgetKind = schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
+
+var _ = Describe("The Harness with a custom resource", func() {
+	var scheme *runtime.Scheme
+	BeforeEach(func() {
+		scheme = runtime.NewScheme()
+		scheme.AddKnownTypeWithName(widgetKind, &widget{})
+		metav1.AddToGroupVersion(scheme, widgetKind.GroupVersion())
+		Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	})
+	example := &widget{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Spec: widgetSpec{Size: 1, Parts: []widgetPart{{Name: "a", Note: new("n")}}}}
+
+	It("returns objects of its type", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Mutation[*widget]{Apply: func(_ context.Context, _ *eirinix.Call, w *widget) error {
+			w.Spec.Size = max(w.Spec.Size, 3)
+			return nil
+		}}, func(o *eirinixtest.HarnessOptions) {
+			o.Manager.Scheme = scheme
+			o.Resources = []offline.Resource{{Kind: widgetKind, Resource: "widgetry", ClusterScoped: true}}
+		}, unhurried)
+		result := h.Create(example)
+		Expect(eirinixtest.As[*widget](result).Spec.Size).To(Equal(3))
+		Expect(result).To(eirinixtest.HavePatched(eirinixtest.Operation("replace", "/spec/size", 3)))
+		Expect(result.Calls[0].Request.Resource.Resource).To(Equal("widgetry"))
+		Expect(result.Calls[0].Request.Namespace).To(BeEmpty())
+		h.CheckProperties(example)
+	})
+
+	DescribeTable("finds what a step without a Go type breaks", func(property string, apply func(map[string]any), message string) {
+		Expect(failureOf(func(t *fakeTest) {
+			h := eirinixtest.NewHarness(t, eirinix.Mutation[*unstructured.Unstructured]{
+				ID: "under-test", Settings: eirinix.Settings{Rules: rulesFor("example.org", "v1", "gadgets")},
+				Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+					apply(u.Object)
+					return nil
+				},
+			}, func(o *eirinixtest.HarnessOptions) { o.Resources = []offline.Resource{{Kind: gadgetKind("v1")}} })
+			checks[property](h, gadget("v1", "g"))
+		})).To(And(ContainSubstring("not "+property), ContainSubstring(message)))
+	},
+		Entry("a panic", "total", func(o map[string]any) { _ = o["spec"].(map[string]any)["size"].(int64) }, "a part left out"),
+		Entry("a lost field", "lossless", func(o map[string]any) {
+			size, _, _ := unstructured.NestedInt64(o, "spec", "size")
+			o["spec"] = map[string]any{"size": size}
+		}, "spec.fieldThatGoTypesDoNotKnow"),
+	)
+})
+
+var _ = Describe("The matchers", func() {
+	var harness *eirinixtest.Harness
+	BeforeEach(func() {
+		harness = eirinixtest.NewHarness(GinkgoTB(), eirinix.Mutation[*corev1.ConfigMap]{ID: "worker", Apply: func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
+			if m.Data["work"] != "" {
+				m.Data["work"] = "done"
+				m.Data["new"] = "thing"
+				c.Warn("work was done")
+				c.Annotate("worked-on", m.Name)
+			}
+			return nil
+		}}, judging(eirinix.Settings{}, func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			switch m.Data["verdict"] {
+			case "deny":
+				return eirinix.Deny("%s is not wanted", m.Name)
+			case "invalid":
+				return invalidField()
+			case "fail":
+				return context.Canceled
+			}
+			return nil
+		}))
+	})
+	send := func(data map[string]string) *eirinixtest.Result { return harness.Create(configMap("subject", data)) }
+	worked, idle := map[string]string{"work": "todo"}, map[string]string{"key": "value"}
+
+	// Each matcher matches the first request, and not the second.
+	DescribeTable("tell apart", func(m types.GomegaMatcher, matching, other map[string]string) {
+		Expect(send(matching)).To(m)
+		Expect(send(other)).NotTo(m)
+	},
+		Entry("allowed and denied", eirinixtest.BeAllowed(), worked, map[string]string{"verdict": "deny"}),
+		Entry("denied and failed", eirinixtest.BeDenied(), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "fail"}),
+		Entry("failed and denied", eirinixtest.HaveFailed("context canceled"), map[string]string{"verdict": "fail"}, map[string]string{"verdict": "deny"}),
+		Entry("codes", eirinixtest.BeDenied().WithCode(403), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "invalid"}),
+		Entry("messages, by a matcher", eirinixtest.BeDenied().WithMessage(Equal("subject is not wanted")), map[string]string{"verdict": "deny"}, map[string]string{"verdict": "invalid"}),
+		Entry("causes", eirinixtest.BeDenied().WithCause("data.verdict"), map[string]string{"verdict": "invalid"}, map[string]string{"verdict": "deny"}),
+		Entry("all of these", eirinixtest.BeDenied().WithCode(422).WithReason(metav1.StatusReasonInvalid).WithMessage("must not be that"), map[string]string{"verdict": "invalid"}, map[string]string{"verdict": "deny"}),
+		Entry("warned and not", eirinixtest.HaveWarned("work was"), worked, idle),
+		Entry("audited and not", eirinixtest.HaveAudited("worked-on", "subject"), worked, idle),
+		Entry("patched and not, operation by operation",
+			eirinixtest.HavePatched(eirinixtest.Operation("add", "/data/new", "thing"), eirinixtest.Operation("replace", "/data/work", "done")), worked, idle),
+		Entry("patched and not, by effect", eirinixtest.HaveChanged(func(m *corev1.ConfigMap) { m.Data["work"], m.Data["new"] = "done", "thing" }), worked, idle),
+		Entry("objects", eirinixtest.HaveBecome("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: subject, namespace: default}\ndata: {work: done, new: thing}"), worked, idle),
+		Entry("unchanged and not", eirinixtest.BeUnchanged(), idle, worked),
+	)
+
+	It("explain a mismatch with a diff of YAML", func() {
+		m := eirinixtest.HaveChanged(func(m *corev1.ConfigMap) { m.Data["work"] = "half done" })
+		result := send(worked)
+		Expect(m.Match(result)).To(BeFalse())
+		Expect(m.FailureMessage(result)).To(Equal(`Expected the request
+  allowed
+  warning: work was done
+  audit: ` + result.Calls[0].Webhook + `/worked-on=subject
+  ran: worker
+  ran: judge
+  --- sent
+  +++ admitted
+  @@ -1,6 +1,7 @@
+   apiVersion: v1
+   data:
+  -  work: todo
+  +  new: thing
+  +  work: done
+   kind: ConfigMap
+   metadata:
+     name: subject
+to be allowed with just that change
+The difference:
+  --- expected
+  +++ admitted
+  @@ -1,6 +1,7 @@
+   apiVersion: v1
+   data:
+  -  work: half done
+  +  new: thing
+  +  work: done
+   kind: ConfigMap
+   metadata:
+     name: subject`))
+	})
+
+	It("explain a denial that is another one", func() {
+		m := eirinixtest.BeDenied().WithCode(409).WithMessage("other")
+		result := send(map[string]string{"verdict": "deny"})
+		Expect(m.Match(result)).To(BeFalse())
+		Expect(m.FailureMessage(result)).To(And(
+			ContainSubstring("denied with 403 Forbidden: subject is not wanted"), HaveSuffix(`to be denied, with code 409, with message "other"`)))
+	})
+
+	It("refuse a value that is no result", func() {
+		_, err := eirinixtest.BeAllowed().Match("yes")
+		Expect(err).To(MatchError(ContainSubstring("not for string")))
+		_, err = eirinixtest.HaveChanged(func(*corev1.Pod) {}).Match(send(idle))
+		Expect(err).To(MatchError("the object is a *v1.ConfigMap, but the function is for *v1.Pod"))
+		_, err = eirinixtest.HaveBecome(podOf("a", nil)).Match(send(idle))
+		Expect(err).To(MatchError(ContainSubstring("Kind=Pod is expected of a request for a /v1, Kind=ConfigMap")))
+	})
+})
+
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
+func TestEirinixtest(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "eirinixtest")
+}

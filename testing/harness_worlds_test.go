@@ -30,12 +30,12 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// bothWorlds are a real API server and a Harness that call the same Managers.
+// bothWorlds are a real API server and a Harness that call the same Manager.
 type bothWorlds struct {
-	config         *rest.Config
-	admin          kubernetes.Interface
-	manager, rival *eirinix.ExtensionManager
-	harness        *eirinixtest.Harness
+	config  *rest.Config
+	admin   kubernetes.Interface
+	manager *eirinix.ExtensionManager
+	harness *eirinixtest.Harness
 }
 
 func newWorlds(ctx context.Context, plane *eirinixtest.ControlPlane) *bothWorlds {
@@ -55,15 +55,11 @@ func newWorlds(ctx context.Context, plane *eirinixtest.ControlPlane) *bothWorlds
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	w.makeGadgets(ctx)
-	w.manager, w.rival = w.newManager("harness-a"), w.newManager("harness-b")
-	return w
-}
-
-func (w *bothWorlds) newManager(fingerprint string) *eirinix.ExtensionManager {
-	return eirinix.NewManager(eirinix.ManagerOptions{
-		Namespace: selected, OperatorFingerprint: fingerprint, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: w.config,
+	w.manager = eirinix.NewManager(eirinix.ManagerOptions{
+		Namespace: selected, OperatorFingerprint: "harness-a", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: w.config,
 		Logger: zap.New(Log()).Sugar(),
 	})
+	return w
 }
 
 func (w *bothWorlds) add(step any) {
@@ -71,13 +67,7 @@ func (w *bothWorlds) add(step any) {
 	Expect(w.manager.AddExtension(step)).To(Succeed())
 }
 
-func (w *bothWorlds) addToRival(step any) {
-	GinkgoHelper()
-	Expect(w.rival.AddExtension(step)).To(Succeed())
-}
-
-// start has both Managers served, and waits until the API server is seen to call all of their configurations: each
-// refuses a config map of this name with a step of its own, which comes last.
+// start has the Manager served, and waits until the API server is seen to call its configurations: each refuses a config map of this name with a step of its own, which comes last.
 func (w *bothWorlds) start(ctx context.Context) {
 	GinkgoHelper()
 	marker := func(verdict string) func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
@@ -91,22 +81,19 @@ func (w *bothWorlds) start(ctx context.Context) {
 	isolated := eirinix.Settings{Isolated: true}
 	w.add(eirinix.Mutation[*corev1.ConfigMap]{ID: "marker-mutating", Settings: isolated, Apply: marker("marker-1")})
 	w.add(eirinix.Validation[*corev1.ConfigMap]{ID: "marker-validating", Settings: isolated, Create: marker("marker-2")})
-	w.addToRival(eirinix.Mutation[*corev1.ConfigMap]{ID: "marker-rival", Settings: isolated, Apply: marker("marker-3")})
-	for _, m := range []*eirinix.ExtensionManager{w.manager, w.rival} {
-		done := make(chan error, 1)
-		go func() { done <- m.Run(context.WithoutCancel(ctx)) }()
-		DeferCleanup(func() {
-			m.Stop()
-			Eventually(done).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
-		})
-	}
-	for _, name := range []string{"marker-1", "marker-2", "marker-3"} {
+	done := make(chan error, 1)
+	go func() { done <- w.manager.Run(context.WithoutCancel(ctx)) }()
+	DeferCleanup(func() {
+		w.manager.Stop()
+		Eventually(done).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
+	})
+	for _, name := range []string{"marker-1", "marker-2"} {
 		Eventually(func() error {
 			_, err := w.admin.CoreV1().ConfigMaps(selected).Create(ctx, configMap(name, nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		}).WithContext(ctx).WithTimeout(20 * time.Second).Should(MatchError(ContainSubstring("is called")))
 	}
-	w.harness = eirinixtest.NewHarness(GinkgoTB(), w.manager, w.rival, func(o *eirinixtest.HarnessOptions) {
+	w.harness = eirinixtest.NewHarness(GinkgoTB(), w.manager, func(o *eirinixtest.HarnessOptions) {
 		for _, version := range []string{"v1", "v2"} {
 			o.Resources = append(o.Resources, offline.Resource{Kind: gadgetKind(version)})
 		}

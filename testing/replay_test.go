@@ -5,15 +5,27 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/snapshots"
+	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -185,5 +197,166 @@ var _ = Describe("Recorded traffic", func() {
 		Expect(stop(ctx)).To(Succeed())
 		_, err = recording.Start(m, recording.Options{})
 		Expect(err).To(MatchError(And(HavePrefix("eirinix: recording.Options: "), ContainSubstring("Dir is empty"))))
+	})
+})
+
+// landlord refuses pods whose host another one has, by ConfigMaps, and those that hold the password of a Secret. Of the
+// ConfigMaps it keeps no labels, although it selects by them.
+func landlord(id string) eirinix.Validation[*corev1.Pod] {
+	return eirinix.Validation[*corev1.Pod]{
+		ID: id,
+		Settings: eirinix.Settings{Reads: []eirinix.Read{
+			{
+				Object: &corev1.ConfigMap{}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"hosts": "yes"}}, Required: true,
+				Transform: func(o client.Object) { o.SetLabels(nil) },
+				Index:     map[string]client.IndexerFunc{"host": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["host"]} }},
+			},
+			{Object: &corev1.Secret{}},
+		}},
+		Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			if pod.Name == "idle" {
+				return nil
+			}
+			var taken corev1.ConfigMapList
+			if err := c.Reader().List(ctx, &taken, client.MatchingFields{"host": pod.Annotations["host"]}); err != nil {
+				return err
+			}
+			if len(taken.Items) > 0 {
+				return eirinix.Deny("%s has the host %s", taken.Items[0].Name, pod.Annotations["host"])
+			}
+			secret := &corev1.Secret{}
+			switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: "db"}, secret); {
+			case apierrors.IsNotFound(err):
+				c.Warn("there is no Secret")
+			case err != nil:
+				return err
+			case strings.Contains(pod.Annotations["url"], string(secret.Data["password"])):
+				return eirinix.Deny("the password %s is in an annotation", secret.Data["password"])
+			}
+			return nil
+		},
+	}
+}
+
+var _ = Describe("A recorded call whose steps read", func() {
+	const (
+		hosts = `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: shop, labels: {hosts: "yes"}}, data: {host: shop.example.com}}`
+		other = `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: other}, data: {host: b.example.com}}`
+		db    = `{apiVersion: v1, kind: Secret, metadata: {namespace: default, name: db}, data: {password: Y29ycmVjdC1ob3JzZQ==}}`
+	)
+	// recorded records the creation of pods with these metadata, while the cluster holds the objects, into a folder.
+	recorded := func(ctx context.Context, objects []string, fails func(reads.Declaration) error, pods ...string) string {
+		GinkgoHelper()
+		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "default", OperatorFingerprint: "x", Logger: zap.NewNop().Sugar()})
+		Expect(m.AddExtension(landlord("hosts"))).To(Succeed())
+		played, err := offline.Of(m, offline.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		to, err := url.Parse(*played.Validating.Webhooks[0].ClientConfig.URL)
+		Expect(err).NotTo(HaveOccurred())
+		var world []*unstructured.Unstructured
+		for _, o := range objects {
+			tree := map[string]any{}
+			Expect(yaml.Unmarshal([]byte(o), &tree)).To(Succeed())
+			world = append(world, &unstructured.Unstructured{Object: tree})
+		}
+		dir := GinkgoT().TempDir()
+		stop, err := recording.Start(m, recording.Options{Dir: dir})
+		Expect(err).NotTo(HaveOccurred())
+		for _, pod := range pods {
+			review, err := yaml.YAMLToJSON([]byte(`{kind: AdmissionReview, apiVersion: admission.k8s.io/v1, request: {uid: a, operation: CREATE, name: web, namespace: default,
+				kind: {group: "", version: v1, kind: Pod}, resource: {group: "", version: v1, resource: pods}, userInfo: {username: jane},
+				object: {apiVersion: v1, kind: Pod, metadata: {namespace: default, ` + pod + `}, spec: {containers: [{name: a, image: a}]}}}}`))
+			Expect(err).NotTo(HaveOccurred())
+			r := httptest.NewRequest(http.MethodPost, to.Path+"?timeout=10s", strings.NewReader(string(review)))
+			r.Header.Set("Content-Type", "application/json")
+			played.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(snapshots.WithWorld(ctx, world, fails)))
+		}
+		Expect(stop(ctx)).To(Succeed())
+		return dir
+	}
+	change := func(dir, old, with string) {
+		GinkgoHelper()
+		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		Expect(err).NotTo(HaveOccurred())
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(text)).To(ContainSubstring(old))
+			Expect(os.WriteFile(file, []byte(strings.Replace(string(text), old, with, 1)), 0o600)).To(Succeed())
+		}
+	}
+
+	It("is played again with the objects of that time, of which Transform had removed what selected them", func(ctx SpecContext) {
+		dir := recorded(ctx, []string{hosts, other}, nil, `name: web, annotations: {host: shop.example.com}`,
+			`name: web, annotations: {host: new.example.com}`, `name: web, annotations: {host: b.example.com}`, `name: idle`)
+		for _, id := range []string{"hosts", "renamed"} {
+			h := eirinixtest.NewHarness(GinkgoTB(), landlord(id))
+			calls := h.Replay(dir)
+			Expect(calls).To(HaveLen(4))
+			Expect(calls[0]).To(eirinixtest.BeDenied().WithMessage("shop has the host shop.example.com"), id)
+			for _, call := range calls[1:3] {
+				Expect(call).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("there is no Secret")), "no such object: neither missing nor Required")
+			}
+			Expect(calls[3]).To(eirinixtest.BeAllowed())
+			h.CheckReplay(dir)
+		}
+	})
+
+	It("shows the difference of a step that decides otherwise on the same objects, which it declares anew", func(ctx SpecContext) {
+		dir := recorded(ctx, []string{hosts}, nil, `name: web, annotations: {host: shop.example.com}`)
+		lenient := landlord("hosts")
+		lenient.Settings.Reads = []eirinix.Read{{Object: &corev1.ConfigMap{}, Labels: &metav1.LabelSelector{}, Required: true}}
+		lenient.Create = func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			var all corev1.ConfigMapList
+			err := c.Reader().List(ctx, &all)
+			c.Warn("%d", len(all.Items))
+			return err
+		}
+		Expect(eirinixtest.NewHarness(GinkgoTB(), lenient).Replay(dir)[0].Difference()).To(And(ContainSubstring("-# denied"), ContainSubstring("+# warning: 1")))
+	})
+
+	It("fails as it has failed", func(ctx SpecContext) {
+		stale := func(d reads.Declaration) error {
+			if d.Kind.Kind == "Secret" {
+				return errors.New("they are too old")
+			}
+			return nil
+		}
+		dir := recorded(ctx, []string{hosts, db}, stale, `name: web, annotations: {host: a}`)
+		h := eirinixtest.NewHarness(GinkgoTB(), landlord("hosts"))
+		Expect(h.Replay(dir)[0]).To(eirinixtest.HaveFailed("they are too old"))
+		h.CheckReplay(dir)
+		empty := recorded(ctx, nil, nil, `name: web, annotations: {host: a}`)
+		Expect(h.Replay(empty)[0]).To(eirinixtest.HaveFailed("(Read.Required)"))
+		h.CheckReplay(empty)
+	})
+
+	It("is answered alike with the placeholders of a Secret, and names them", func(ctx SpecContext) {
+		dir := recorded(ctx, []string{hosts, db}, nil, `name: web, annotations: {host: a, url: "u:correct-horse@h"}`)
+		h := eirinixtest.NewHarness(GinkgoTB(), landlord("hosts"))
+		h.CheckReplay(dir)
+		call := h.Replay(dir)[0]
+		Expect(call).To(eirinixtest.BeDenied().WithMessage("the password redacted is in an annotation"))
+		Expect(call.Redacted).To(ContainElement("eirinix.reads[1].objects[0].data"))
+		Expect(call.String()).To(ContainSubstring("the recorder took out eirinix.reads[1].objects[0].data"))
+	})
+
+	It("reads the objects of the Harness only if the file has none, and says so", func(ctx SpecContext) {
+		dir := recorded(ctx, []string{hosts}, nil, `name: web, annotations: {host: shop.example.com}`, `name: web, annotations: {host: mine.example.com}`)
+		mine := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine", Labels: map[string]string{"hosts": "yes"}},
+			Data:       map[string]string{"host": "mine.example.com"},
+		}
+		h := eirinixtest.NewHarness(GinkgoTB(), landlord("hosts"), func(o *eirinixtest.HarnessOptions) { o.Objects = []client.Object{mine} })
+		h.CheckReplay(dir)
+		change(dir, `"reads":`, `"older":`)
+		calls := h.Replay(dir)
+		Expect(calls[0]).To(eirinixtest.BeAllowed())
+		Expect(calls[1]).To(eirinixtest.BeDenied().WithMessage("mine has the host mine.example.com"))
+		Expect(calls[0].String()).NotTo(ContainSubstring("lacks what the steps have read"), "it is not known whether they could read")
+		change(dir, `"older":`, `"readsLeftOut":"the steps read more than 1000 objects","older":`)
+		calls = h.Replay(dir)
+		Expect(calls[1]).To(eirinixtest.BeDenied().WithMessage("mine has the host mine.example.com"))
+		Expect(calls[1].String()).To(ContainSubstring("(the recording lacks what the steps have read: the steps read more than 1000 objects)"))
 	})
 })

@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
-
-	"code.cloudfoundry.org/eirinix/conversion"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
 
+	"code.cloudfoundry.org/eirinix/conversion"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -94,7 +97,10 @@ func swap(_ *OldDisk, to *Disk) error {
 // objects is a number of random objects that makes a spec quick.
 const objects = 200
 
-func fewer(o *eirinixtest.RoundTripOptions) { o.Objects = objects }
+func fewer(o *eirinixtest.RoundTripOptions) {
+	Expect(o.Objects).To(Equal(10_000), "by default")
+	o.Objects = objects
+}
 
 // checked returns the losses of a conversion, or the failure.
 func checked(part any, options ...func(*eirinixtest.RoundTripOptions)) (losses []string, failure string) {
@@ -147,16 +153,6 @@ var _ = Describe("CheckRoundTrip", func() {
 		Expect(lastAgain).To(Equal(last))
 	})
 
-	It("takes 10,000 objects of each version by default", func() {
-		failure := failureOf(func(t *fakeTest) {
-			eirinixtest.NewHarness(t, disks{}.conversion()).CheckRoundTrip(func(o *eirinixtest.RoundTripOptions) {
-				Expect(o.Objects).To(Equal(10_000))
-				o.Objects = 1
-			})
-		})
-		Expect(failure).To(BeEmpty())
-	})
-
 	DescribeTable("returns what the functions lose, although the annotation restores it", func(d disks, expected ...string) {
 		losses, failure := checked(d.conversion())
 		Expect(failure).To(BeEmpty())
@@ -206,13 +202,6 @@ var _ = Describe("CheckRoundTrip", func() {
 		Entry("whose losses pile up", disks{lossy: true, up: swap},
 			"a second round trip Disk v2 -> v1 -> v2 changes spec.mounts[0].note, spec.mounts[0].path again", "pile up"),
 	)
-
-	It("fills types with the values that the author allows", func() {
-		_, failure := checked(refuses(negative).conversion(), func(o *eirinixtest.RoundTripOptions) {
-			o.Fill = []any{func(j *int64, c randfill.Continue) { *j = c.Int63n(100) }}
-		})
-		Expect(failure).To(BeEmpty())
-	})
 
 	It("says which function cannot fill", func() {
 		_, failure := checked(disks{}.conversion(), func(o *eirinixtest.RoundTripOptions) { o.Fill = []any{func(DiskSpec) {}} })
@@ -271,12 +260,6 @@ var _ = Describe("CheckRoundTrip", func() {
 			Expect(failure).To(And(ContainSubstring("there is nothing to make objects of example.org/v2 of shops.example.org from"), ContainSubstring("RoundTripOptions.Samples")))
 		})
 
-		It("makes objects from samples", func() {
-			losses, failure := checked(tree(rename("keeper", "owner"), rename("owner", "keeper")), samples)
-			Expect(failure).To(BeEmpty())
-			Expect(losses).To(BeEmpty())
-		})
-
 		It("finds a defect that a sample does not show", func() {
 			_, failure := checked(tree(rename("keeper", "owner"), func(o map[string]any) {
 				if o["rooms"].([]any) != nil {
@@ -298,5 +281,237 @@ var _ = Describe("CheckRoundTrip", func() {
 			Expect(failure).To(BeEmpty())
 			Expect(losses).To(ConsistOf("Shop v1 -> v2 -> v1: city"))
 		})
+	})
+})
+
+// diskMembers are the members of a disk that both versions have, as schemas.
+type diskMembers struct{ gibibytes, class, limits, mounts string }
+
+// schema returns the schema of an object with these members, and more of it.
+func (m diskMembers) schema(more string) string {
+	or := func(given, without string) string {
+		if given == "" {
+			return without
+		}
+		return given
+	}
+	return fmt.Sprintf("{type: object, properties: {history: {type: array, items: {type: string}}, gibibytes: %s, class: %s, limits: %s, mounts: %s}%s}",
+		or(m.gibibytes, "{type: integer}"), or(m.class, "{type: string}"), or(m.limits, "{type: object, additionalProperties: {type: string}}"),
+		or(m.mounts, "{type: array, items: {type: object, properties: {path: {type: string}, note: {type: string}}}}"), more)
+}
+
+// definitionOf returns a definition whose versions have these schemas.
+func definitionOf(plural, kind string, schemas map[string]string) string {
+	text := fmt.Sprintf("{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.example.org}, spec: {group: example.org, scope: Namespaced, names: {kind: %s, plural: %s}, versions: [",
+		plural, kind, plural)
+	for name, schema := range schemas {
+		text += fmt.Sprintf("{name: %s, served: true, storage: %t, schema: {openAPIV3Schema: %s}},", name, name == "v2", schema)
+	}
+	return text + "]}}"
+}
+
+// diskDefinition returns the definition of disks. Both versions limit the members.
+func diskDefinition(m diskMembers, more string) string {
+	return definitionOf("disks", "Disk", map[string]string{"v1": m.schema(more), "v2": "{type: object, required: [spec], properties: {spec: " + m.schema(more) + "}}"})
+}
+
+var _ = Describe("CheckRoundTrip with the definition", func() {
+	with := func(definition any) func(*eirinixtest.RoundTripOptions) {
+		return func(o *eirinixtest.RoundTripOptions) { o.Definitions = []any{definition} }
+	}
+	// oneClass loses all classes but fast and slow.
+	oneClass := disks{down: func(_ *Disk, to *OldDisk) error {
+		if to.Class != nil && *to.Class != "fast" && *to.Class != "slow" {
+			to.Class = nil
+		}
+		return nil
+	}}
+
+	DescribeTable("names no loss of values that the schema refuses", func(form func(text string) any) {
+		losses, failure := checked(oneClass.conversion(), with(form(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow]}"}, ""))))
+		Expect(failure).To(BeEmpty())
+		Expect(losses).To(ConsistOf("Disk v1 -> v2 -> v1: history"))
+	},
+		Entry("given as YAML", func(text string) any { return "---\n" + text }),
+		Entry("given as a Go value", func(text string) any {
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			Expect(yaml.Unmarshal([]byte(text), crd)).To(Succeed())
+			return crd
+		}),
+	)
+
+	It("names the loss of a value that the schema allows", func() {
+		losses, _ := checked(oneClass.conversion(), with(diskDefinition(diskMembers{class: "{type: string, enum: [fast, slow, huge]}"}, "")))
+		Expect(losses).To(ContainElements("Disk v2 -> v1 -> v2: spec.class", "Disk v1 -> v2 -> v1: class"))
+	})
+
+	pattern := regexp.MustCompile(`^/[a-z]+(/[a-z]+)*-?$`)
+	DescribeTable("does not fail on objects that the schema refuses", func(m diskMembers, more string, bad func(int64, *string, []Mount) bool) {
+		_, failure := checked(refuses(bad).conversion())
+		Expect(failure).To(ContainSubstring("no such disk"))
+		_, failure = checked(refuses(bad).conversion(), with(diskDefinition(m, more)))
+		Expect(failure).To(BeEmpty())
+	},
+		Entry("because of a minimum and a maximum", diskMembers{gibibytes: "{type: integer, minimum: 3, exclusiveMinimum: true, maximum: 9}"}, "",
+			func(size int64, _ *string, _ []Mount) bool { return size < 4 || size > 9 }),
+		Entry("because of a required member", diskMembers{}, ", required: [class]",
+			func(_ int64, class *string, _ []Mount) bool { return class == nil }),
+		Entry("because of a pattern, in items", diskMembers{mounts: "{type: array, items: {type: object, properties: {path: {type: string, pattern: '^/[a-z]+(/[a-z]+)*-?$'}, note: {type: string}}}}"}, "",
+			func(_ int64, _ *string, mounts []Mount) bool {
+				return len(mounts) > 0 && !pattern.MatchString(mounts[0].Path)
+			}),
+		Entry("because of lengths", diskMembers{class: "{type: string, minLength: 20, maxLength: 25}"}, ", required: [class]",
+			func(_ int64, class *string, _ []Mount) bool {
+				return class == nil || len([]rune(*class)) < 20 || len([]rune(*class)) > 25
+			}),
+		Entry("because of bounds on items", diskMembers{mounts: "{type: array, minItems: 1, maxItems: 1, items: {type: object, properties: {path: {type: string}, note: {type: string}}}}"}, ", required: [mounts]",
+			func(_ int64, _ *string, mounts []Mount) bool { return len(mounts) != 1 }),
+		Entry("because of keys of items", diskMembers{mounts: "{type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [path], items: {type: object, required: [path], properties: {path: {type: string}, note: {type: string}}}}"}, "",
+			func(_ int64, _ *string, mounts []Mount) bool {
+				return len(mounts) == 2 && mounts[0].Path == mounts[1].Path
+			}),
+		Entry("because of a rule of CEL", diskMembers{}, `, x-kubernetes-validations: [{rule: "!has(self.class) || self.gibibytes > 0"}]`,
+			func(size int64, class *string, _ []Mount) bool { return class != nil && size <= 0 }),
+	)
+
+	DescribeTable("judges an object by the schema of the version in which it starts", func(older, newer diskMembers, failing string) {
+		_, failure := checked(refuses(negative).conversion(), with(definitionOf("disks", "Disk", map[string]string{
+			"v1": older.schema(""), "v2": "{type: object, properties: {spec: " + newer.schema("") + "}}",
+		})))
+		Expect(failure).To(ContainSubstring(failing))
+	},
+		Entry("the older one", diskMembers{gibibytes: "{type: integer, minimum: 0}"}, diskMembers{}, "Disk v2 -> v1 -> v2 fails: "),
+		Entry("the newer one", diskMembers{}, diskMembers{gibibytes: "{type: integer, minimum: 0}"}, "Disk v1 -> v2 -> v1 fails: "),
+	)
+
+	It("makes members that are required, and not empty ones, since those are absent in Go", func() {
+		d := refuses(func(_ int64, _ *string, mounts []Mount) bool { return len(mounts) == 0 })
+		_, failure := checked(d.conversion(), with(diskDefinition(diskMembers{}, ", required: [mounts]")))
+		Expect(failure).To(BeEmpty())
+	})
+
+	It("sets the defaults of a stored object when it comes back", func() {
+		losses, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{limits: "{type: object, default: {}, additionalProperties: {type: string}}"}, "")))
+		Expect(failure).To(BeEmpty())
+		Expect(losses).To(ConsistOf("Disk v1 -> v2 -> v1: history"))
+	})
+
+	It("removes members that the schema does not have", func() {
+		without := regexp.MustCompile(`history: {type: array, items: {type: string}}, `).ReplaceAllString(diskDefinition(diskMembers{}, ""), "")
+		losses, failure := checked(disks{}.conversion(), with(without))
+		Expect(failure).To(BeEmpty())
+		Expect(losses).To(BeEmpty())
+	})
+
+	It("fails if a conversion writes what the schema does not have", func() {
+		_, failure := checked(disks{}.conversion(), with(definitionOf("disks", "Disk", map[string]string{
+			"v1": diskMembers{}.schema(""), "v2": "{type: object, properties: {spec: {type: object, properties: {gibibytes: {type: integer}, class: {type: string}, mounts: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}",
+		})))
+		Expect(failure).To(And(ContainSubstring("Disk v1 -> v2 -> v1 changes limits"),
+			ContainSubstring("What to change: the schema of v2 has no spec.limits, so that the API server drops what the conversion writes there: add it to the definition")))
+	})
+
+	It("fails if the schema refuses almost everything, and says what and what to do", func() {
+		rule := `, x-kubernetes-validations: [{rule: "self.gibibytes == 7", message: it is not seven}]`
+		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{}, rule)))
+		Expect(failure).To(And(MatchRegexp(`the schema of example.org/v2, Kind=Disk refuses (199|200) of 200 random objects`),
+			MatchRegexp(`\n  spec \((199|200) objects\): Invalid value: .*it is not seven\n`),
+			ContainSubstring("\n  o.Fill = append(o.Fill, func(v *eirinixtest_test.Disk, c randfill.Continue) { c.FillNoCustom(v); ")))
+		_, failure = checked(disks{}.conversion(), with(diskDefinition(diskMembers{}, rule)), func(o *eirinixtest.RoundTripOptions) {
+			o.Fill = append(o.Fill,
+				func(v *Disk, c randfill.Continue) { c.FillNoCustom(v); v.Spec.Gibibytes = 7 },
+				func(v *OldDisk, c randfill.Continue) { c.FillNoCustom(v); v.Gibibytes = 7 })
+		})
+		Expect(failure).To(BeEmpty())
+	})
+
+	It("logs what it has left out", func() {
+		var log []string
+		Expect(failureOf(func(t *fakeTest) {
+			eirinixtest.NewHarness(t, disks{}.conversion()).CheckRoundTrip(fewer,
+				with(diskDefinition(diskMembers{}, `, x-kubernetes-validations: [{rule: "!has(self.class)", message: no class}]`)))
+			log = t.log
+		})).To(BeEmpty())
+		Expect(log).To(ContainElements(
+			MatchRegexp(`^eirinixtest: Disk v1 -> v2 -> v1 was checked without \d+ of 200 random objects, which the schema refuses:\n  the object \(\d+ objects\): .*no class$`),
+			MatchRegexp(`^eirinixtest: Disk v2 -> v1 -> v2 was checked without \d+ of 200 random objects, which the schema refuses:\n  spec \(\d+ objects\): .*no class$`)))
+	})
+
+	It("names the paths of refusals without indexes, the most frequent first", func() {
+		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{
+			mounts: `{type: array, items: {type: object, x-kubernetes-validations: [{rule: "false", message: never}], properties: {path: {type: string}, note: {type: string}}}}`,
+			class:  `{type: string, x-kubernetes-validations: [{rule: "false", message: none}]}`,
+		}, ", required: [class]")))
+		Expect(failure).To(MatchRegexp(`(?s)\n  spec.class \(200 objects\): .*\n  spec.mounts\[\] \(\d+ objects\): `))
+	})
+
+	DescribeTable("refuses definitions that it cannot use", func(definition any, expected ...string) {
+		_, failure := checked(disks{}.conversion(), with(definition))
+		for _, text := range expected {
+			Expect(failure).To(ContainSubstring(text))
+		}
+	},
+		Entry("without a version", definitionOf("disks", "Disk", map[string]string{"v2": "{type: object}"}),
+			"disks.example.org has no schema of v1, which the Conversion names", "add the version to spec.versions, or remove it from the Conversion"),
+		Entry("of another kind", definitionOf("shops", "Shop", map[string]string{"v2": "{type: object}"}),
+			`RoundTripOptions.Definitions[0]: no Conversion is of "shops.example.org"`, "disks.example.org"),
+		Entry("that are something else", "{apiVersion: v1, kind: ConfigMap}", "RoundTripOptions.Definitions[0]: it is no CustomResourceDefinition"),
+		Entry("that are nothing", nil, "RoundTripOptions.Definitions[0]: it is no CustomResourceDefinition"),
+		Entry("that an API server would not accept", diskDefinition(diskMembers{class: "{enum: [a]}"}, ""), "the schema of v2 of disks.example.org cannot be used"),
+	)
+
+	It("refuses a sample that the schema refuses", func() {
+		_, failure := checked(disks{}.conversion(), with(diskDefinition(diskMembers{gibibytes: "{type: integer, minimum: 0}"}, "")), func(o *eirinixtest.RoundTripOptions) {
+			o.Samples = []any{"{apiVersion: example.org/v1, kind: Disk, metadata: {name: mine}, gibibytes: -1}"}
+		})
+		Expect(failure).To(And(ContainSubstring("the schema of example.org/v1, Kind=Disk refuses sample 1 of its version in RoundTripOptions.Samples: gibibytes: "), ContainSubstring("change the sample")))
+	})
+
+	It("shows no smaller object that the schema refuses", func() {
+		d := disks{up: func(*OldDisk, *Disk) error { return errors.New("never") }}
+		_, failure := checked(d.conversion(), with(diskDefinition(diskMembers{}, ", required: [class]")))
+		Expect(failure).To(And(ContainSubstring("without the parts that do not matter"), ContainSubstring("class: "), Not(ContainSubstring("mounts:"))))
+	})
+
+	It("offers the definition and Fill where the schema may refuse the object, and the schema where it does not", func() {
+		d := refuses(func(_ int64, class *string, _ []Mount) bool { return *class == "never" })
+		_, failure := checked(d.conversion())
+		Expect(failure).To(And(ContainSubstring("give the definition in RoundTripOptions.Definitions, or valid values in RoundTripOptions.Fill"), ContainSubstring("pointers and maps may be nil")))
+		_, failure = checked(d.conversion(), with(diskDefinition(diskMembers{}, "")))
+		Expect(failure).To(And(ContainSubstring("the schema in RoundTripOptions.Definitions allows this one"), Not(ContainSubstring("RoundTripOptions.Fill"))))
+	})
+
+	It("makes unstructured objects from the schema alone", func() {
+		var lock sync.Mutex
+		seen := map[string]map[string]any{}
+		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			lock.Lock()
+			defer lock.Unlock()
+			if u.GetAPIVersion() == "example.org/v1" {
+				seen[u.GetName()], _, _ = unstructured.NestedMap(u.Object, "spec")
+			}
+			return u, nil
+		}
+		shops := conversion.Of[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []conversion.Spoke[*unstructured.Unstructured]{
+			conversion.NewSpoke("v1", same, same),
+		}}
+		schema := `{type: object, required: [spec], properties: {spec: {type: object, required: [size, name, rank, grade], properties: {
+			rank: {type: integer, minimum: 5, maximum: 6, exclusiveMaximum: true}, grade: {type: string, allOf: [{enum: [p, q]}, {enum: [q]}]},
+			size: {type: integer, minimum: 10, maximum: 40, multipleOf: 4}, name: {type: string, pattern: '^(a|b)[0-9]{2}$'}, ratio: {type: number, maximum: -1},
+			port: {x-kubernetes-int-or-string: true}, since: {type: string, format: date-time}, open: {type: boolean}, nothing: {type: string, nullable: true},
+			tags: {type: array, x-kubernetes-list-type: set, maxItems: 2, items: {type: string, enum: [a, b, c]}},
+			sold: {type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: integer, minimum: 0}}}}}}`
+		_, failure := checked(shops, with(definitionOf("shops", "Shop", map[string]string{"v1": schema, "v2": schema})))
+		Expect(failure).To(BeEmpty())
+		Expect(len(seen)).To(BeNumerically(">", 190), "almost all random objects are valid")
+		sizes, members := map[any]bool{}, map[string]bool{}
+		for _, spec := range seen {
+			sizes[spec["size"]] = true
+			for name := range spec {
+				members[name] = true
+			}
+		}
+		Expect(sizes).To(HaveLen(8))
+		Expect(members).To(HaveLen(11))
 	})
 })

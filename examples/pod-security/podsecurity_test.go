@@ -14,7 +14,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,17 +187,6 @@ func TestModes(t *testing.T) {
 		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox"}})
 		_, err = pods.UpdateEphemeralContainers(ctx, "watched", pod, metav1.UpdateOptions{})
 		g.Expect(err).To(MatchError(ContainSubstring(violatesHostNetwork)))
-	})
-
-	t.Run("a Deployment gets a warning", func(t *testing.T) {
-		g := NewWithT(t)
-		s.warnings.take()
-		labels := map[string]string{"app": "a"}
-		_, err := s.client.AppsV1().Deployments("enforced").Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podOf("a", hostNetwork).Spec},
-		}}, metav1.CreateOptions{})
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(s.warnings.take()).To(Equal([]string{"would " + violate}))
 	})
 
 	t.Run("a namespace with pods gets one warning for each reason", func(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,9 +145,8 @@ func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
 	}
 }
 
-// eightAtOnce has eight builders make the same assets.
-func eightAtOnce(t *testing.T, first *builder) {
-	t.Helper()
+func TestSeveralAtOnceBuildOnce(t *testing.T) {
+	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
 	var wg sync.WaitGroup
 	for range 8 {
 		b := *first
@@ -161,11 +158,6 @@ func eightAtOnce(t *testing.T, first *builder) {
 		})
 	}
 	wg.Wait()
-}
-
-func TestSeveralAtOnceBuildOnce(t *testing.T) {
-	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
-	eightAtOnce(t, first)
 	if n := builds(recorded); n != len(binaries) {
 		t.Errorf("%d builds, want %d", n, len(binaries))
 	}
@@ -241,26 +233,5 @@ func TestFailuresHaveARemedy(t *testing.T) {
 	b.goCommand = "go-that-is-not-installed"
 	if _, err := b.assets(t.Context()); err == nil || !strings.Contains(err.Error(), "install Go") {
 		t.Errorf("no go command: %v", err)
-	}
-}
-
-// The go command itself asks a proxy that has nothing.
-func TestAReleaseThatCannotBeHad(t *testing.T) {
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "not found: this proxy has no Kubernetes", http.StatusNotFound)
-	}))
-	defer proxy.Close()
-	t.Setenv("GOPROXY", proxy.URL)
-	t.Setenv("GOMODCACHE", t.TempDir())
-	for _, r := range must(releases()) {
-		root := t.TempDir()
-		b := &builder{goCommand: "go", release: r, root: root, parallel: 1, progress: newProgress(io.Discard)}
-		_, err := b.assets(t.Context())
-		if err == nil {
-			t.Fatalf("%s: nothing is missing", r.name)
-		}
-		expectAll(t, err.Error(), "choose another release with -k8s", kubernetesModule+"@"+required(r.mod), "404 Not Found",
-			"not found: this proxy has no Kubernetes")
-		expectLeft(t, root, 0)
 	}
 }

@@ -207,15 +207,6 @@ func TestABuildThatIsThereIsUsed(t *testing.T) {
 	}
 }
 
-func TestSeveralAtOnceDownloadOnce(t *testing.T) {
-	m := newMirror(t, "v1.2.3")
-	first, _ := taking(t, m, t.TempDir(), io.Discard, downloadable...)
-	eightAtOnce(t, first)
-	if n := m.downloads.Load(); n != 1 {
-		t.Errorf("%d downloads", n)
-	}
-}
-
 // hang answers nothing.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 

@@ -30,6 +30,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
 const (
@@ -50,7 +51,7 @@ type program struct {
 	namespace string // of the Service and the Secret, and the fingerprint
 	objects   string // the namespace whose objects are admitted
 	shops     shops
-	balancer  *balancer
+	balancer  *load.Balancer
 	replicas  []*replica
 	started   int
 
@@ -65,10 +66,7 @@ type program struct {
 
 // replica is one Manager.
 type replica struct {
-	*eirinix.ExtensionManager
-	name     string
-	done     chan struct{} // closed when Run has returned
-	err      error         // that Run returned
+	*load.Replica
 	endpoint string
 }
 
@@ -82,7 +80,7 @@ func deploy(ctx context.Context) *program {
 		// There is no kube-proxy here; an ExternalName is resolved by the API server itself.
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{}))
-	p.balancer = newBalancer()
+	p.balancer = load.NewBalancer("127.0.0.1:0")
 	DeferCleanup(func(ctx context.Context) {
 		hooks := clients.AdmissionregistrationV1()
 		Expect(client.IgnoreNotFound(hooks.MutatingWebhookConfigurations().Delete(ctx, p.namespace+"-mutating-hook", metav1.DeleteOptions{}))).To(Succeed())
@@ -93,7 +91,9 @@ func deploy(ctx context.Context) *program {
 		for _, r := range last {
 			p.dismiss(r)
 		}
-		p.ended(ctx, last...)
+		for _, r := range last {
+			load.ExpectEnd(ctx, r.Replica)
+		}
 	})
 	return p
 }
@@ -120,7 +120,7 @@ func (p *program) manager(name string, steps ...any) *eirinix.ExtensionManager {
 		OperatorFingerprint: p.namespace,
 		ServiceName:         serviceName,
 		WebhookNamespace:    p.namespace,
-		Port:                p.balancer.port(),
+		Port:                p.balancer.Port(),
 		ListenAddress:       "127.0.0.1:0",
 		RegisterWebHook:     new(!p.split),
 		RestConfig:          config,
@@ -150,43 +150,19 @@ func forbidden(r *http.Request) *http.Response {
 func (p *program) start(ctx context.Context) *replica {
 	GinkgoHelper()
 	p.started++
-	r := &replica{name: fmt.Sprintf("replica-%d", p.started), done: make(chan struct{})}
-	r.ExtensionManager = p.manager(r.name, p.steps...)
-	go func() {
-		defer close(r.done)
-		r.err = r.Run(context.WithoutCancel(ctx))
-	}()
-	DeferCleanup(r.Stop)
-	Eventually(func() error {
-		select {
-		case <-r.Ready():
-			return nil
-		case <-r.done:
-			return StopTrying(fmt.Sprintf("Run returned before Ready: %v", r.err))
-		default:
-			return fmt.Errorf("not ready")
-		}
-	}).WithContext(ctx).Should(Succeed(), r.name)
+	name := fmt.Sprintf("replica-%d", p.started)
+	r := &replica{Replica: load.Start(ctx, name, p.manager(name, p.steps...))}
 	r.endpoint = r.Addr().String()
 	p.replicas = append(p.replicas, r)
-	p.balancer.add(r.endpoint)
+	p.balancer.Add(r.endpoint)
 	return r
 }
 
 // dismiss begins the end of a replica: its endpoint goes, and it is told to stop.
 func (p *program) dismiss(r *replica) {
-	p.balancer.remove(r.endpoint)
+	p.balancer.Remove(r.endpoint)
 	p.replicas = slices.DeleteFunc(p.replicas, func(other *replica) bool { return other == r })
 	r.Stop()
-}
-
-// ended waits for the end of replicas.
-func (p *program) ended(ctx context.Context, all ...*replica) {
-	GinkgoHelper()
-	for _, r := range all {
-		Eventually(r.done).WithContext(ctx).Should(BeClosed(), r.name)
-		Expect(r.err).NotTo(HaveOccurred(), r.name)
-	}
 }
 
 // restart stops a replica and starts it again.
@@ -194,11 +170,11 @@ func (p *program) restart(ctx context.Context, r *replica) *replica {
 	GinkgoHelper()
 	p.dismiss(r)
 	if len(p.replicas) == 0 {
-		p.ended(ctx, r)
+		load.ExpectEnd(ctx, r.Replica)
 		return p.start(ctx)
 	}
 	again := p.start(ctx)
-	p.ended(ctx, r)
+	load.ExpectEnd(ctx, r.Replica)
 	return again
 }
 
@@ -207,7 +183,7 @@ func (p *program) rollOut(ctx context.Context, old *replica) {
 	GinkgoHelper()
 	p.start(ctx)
 	p.dismiss(old)
-	p.ended(ctx, old)
+	load.ExpectEnd(ctx, old.Replica)
 }
 
 // register does what the registering half of a split deployment does.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Patience is the timeout for operations that take milliseconds on an idle machine.
@@ -103,6 +104,20 @@ func FreeAddress() (address, port string) {
 	_, port, err = net.SplitHostPort(address)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	return address, port
+}
+
+// AsServiceAccount returns a kubeconfig with the rights of a ServiceAccount, made of one of a cluster administrator.
+func AsServiceAccount(kubeconfig, namespace, name string) string {
+	ginkgo.GinkgoHelper()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	for _, user := range config.AuthInfos {
+		user.Impersonate = "system:serviceaccount:" + namespace + ":" + name
+		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
+	}
+	path := filepath.Join(ginkgo.GinkgoT().TempDir(), "kubeconfig")
+	gomega.Expect(clientcmd.WriteToFile(*config, path)).To(gomega.Succeed())
+	return path
 }
 
 // Namespace creates a new namespace for a spec and returns its name.

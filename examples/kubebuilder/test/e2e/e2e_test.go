@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -62,20 +61,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		Expect(c.Create(ctx, role)).To(Succeed())
 	}
 })
-
-// asServiceAccount returns a kubeconfig with the rights of the project's ServiceAccount.
-func asServiceAccount() string {
-	GinkgoHelper()
-	config, err := clientcmd.LoadFromFile(plane.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
-	for _, user := range config.AuthInfos {
-		user.Impersonate = "system:serviceaccount:" + namespace + ":" + serviceAccount
-		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
-	}
-	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-	return path
-}
 
 // created creates the only object of a file in config/samples, after a change.
 func created(ctx context.Context, file string, change func(spec map[string]any)) (*unstructured.Unstructured, error) {
@@ -119,7 +104,7 @@ var _ = Describe("The program", func() {
 		line := regexp.MustCompile(`(?m)^    go run ./examples/kubebuilder/cmd (--webhook-host.*)$`).FindStringSubmatch(text(project, "README.md"))
 		Expect(line).NotTo(BeNil(), "README.md says how to run the program")
 		args := append(strings.Fields(line[1]), "--health-probe-bind-address=0")
-		program := programs.StartWith(asServiceAccount(), programs.Build("kubebuilder/cmd"), args...)
+		program := programs.StartWith(programs.AsServiceAccount(plane.Kubeconfig(), namespace, serviceAccount), programs.Build("kubebuilder/cmd"), args...)
 
 		By("defaulting")
 		Eventually(func(g Gomega) {
@@ -180,11 +165,6 @@ func text(path ...string) string {
 	return string(content)
 }
 
-// flush takes the indentation off, which a page shows less of than its source.
-func flush(source string) string {
-	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(source, "")
-}
-
 var _ = Describe("The project", func() {
 	It("has the rights in config/rbac that the program prints", func() {
 		session := programs.Start(programs.Build("kubebuilder/cmd"), "--print-rights")
@@ -198,16 +178,5 @@ var _ = Describe("The project", func() {
 			"api/batch/v1/zz_generated.deepcopy.go", "api/crew/v1/zz_generated.deepcopy.go", "api/ship/v1/zz_generated.deepcopy.go",
 			"config/crd/bases/batch.tutorial.example_cronjobs.yaml", "config/crd/bases/crew.tutorial.example_captains.yaml",
 			"config/crd/bases/ship.tutorial.example_destroyers.yaml", "config/crd/bases/ship.tutorial.example_frigates.yaml")
-	})
-
-	It("stands in docs/migrating-from-controller-runtime.md as it is", func() {
-		root := filepath.Join(project, "..", "..")
-		page := text(root, "docs", "migrating-from-controller-runtime.md")
-		quotes := regexp.MustCompile("(?s)```go\n(// ([a-z0-9_./-]+\\.go)\n)?(.*?)```").FindAllStringSubmatch(page, -1)
-		Expect(len(quotes)).To(BeNumerically(">=", 5))
-		for _, quote := range quotes {
-			Expect(quote[2]).NotTo(BeEmpty(), "each quotation begins with the name of its file: %s", quote[3])
-			Expect(flush(text(root, quote[2]))).To(ContainSubstring(flush(quote[3])), quote[2])
-		}
 	})
 })

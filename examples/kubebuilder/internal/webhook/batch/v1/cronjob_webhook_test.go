@@ -5,7 +5,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,18 +80,6 @@ var _ = Describe("CronJob Webhook", func() {
 			obj.Spec.ConcurrencyPolicy = ""
 			Expect(k8sClient.Update(ctx, obj)).To(Succeed())
 			Expect(obj.Spec.ConcurrencyPolicy).To(Equal(batchv1.AllowConcurrent))
-		})
-
-		It("Should deny with the field, as the API server's own validation does", func() {
-			isInvalid := And(Satisfy(apierrors.IsInvalid), MatchError(ContainSubstring(
-				`CronJob.batch.tutorial.example "backup" is invalid: spec.schedule: Invalid value: "daily": must have five fields`)))
-			wrong := obj.DeepCopy()
-			wrong.Spec.Schedule = "daily"
-			Eventually(func() error { return k8sClient.Create(ctx, wrong.DeepCopy(), client.DryRunAll) }, patience).Should(isInvalid)
-
-			Expect(k8sClient.Create(ctx, obj)).To(Succeed())
-			obj.Spec.Schedule = "daily"
-			Expect(k8sClient.Update(ctx, obj)).To(isInvalid)
 		})
 	})
 })

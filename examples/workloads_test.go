@@ -1,0 +1,221 @@
+package examples_test
+
+import (
+	"context"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+var _ = Describe("the example sidecar", func() {
+	var r readme
+	BeforeEach(func() {
+		r = readmeOf("sidecar")
+		unregisterAfterwards("sidecar-example")
+	})
+
+	mounted := HaveField("VolumeMounts", ContainElement(And(HaveField("Name", "log-forwarder-logs"), HaveField("MountPath", "/var/log/app"))))
+
+	hasSidecar := func(g Gomega, pod *corev1.Pod, image string) {
+		sidecar := And(
+			HaveField("Name", "log-forwarder"), HaveField("Image", image), mounted,
+			HaveField("RestartPolicy", HaveValue(Equal(corev1.ContainerRestartPolicyAlways))),
+			HaveField("StartupProbe", Not(BeNil())), HaveField("LivenessProbe", Not(BeNil())),
+		)
+		g.Expect(pod.Spec.InitContainers).To(HaveExactElements(sidecar, And(HaveField("Name", "prepare"), mounted)))
+		g.Expect(pod.Spec.Containers).To(HaveEach(mounted))
+		g.Expect(pod.Spec.Volumes).To(ConsistOf(And(HaveField("Name", "log-forwarder-logs"), HaveField("EmptyDir", Not(BeNil())))))
+	}
+
+	DescribeTable("injects a native sidecar, but not where the annotation says no", func(ctx SpecContext, start func(ctx context.Context) *gexec.Session, image string) {
+		program := start(ctx)
+		Eventually(func(g Gomega) {
+			pods, err := r.apply(ctx, "pods.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			hasSidecar(g, as[corev1.Pod](pods["Pod/with-sidecar"]), image)
+			without := as[corev1.Pod](pods["Pod/without-sidecar"]).Spec
+			g.Expect(without.InitContainers).To(BeEmpty())
+			g.Expect(without.Volumes).To(BeEmpty())
+		}, programs.Patience).Should(Succeed())
+
+		_, err := client.CoreV1().Pods("default").Create(ctx, podWith("log-forwarder"), metav1.CreateOptions{})
+		Expect(err).To(And(
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(`the container name "log-forwarder" is taken by the sidecar`))))
+		programs.StopsCleanly(program)
+	},
+		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }, "registry.example.org/log-forwarder:1.0"),
+		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }, "fluent/fluent-bit:4.0"),
+	)
+})
+
+// podWith is a pod whose containers have these names.
+func podWith(names ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}}
+	for _, name := range names {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name, Image: "example/" + name})
+	}
+	return pod
+}
+
+var _ = Describe("the example idle-image", func() {
+	var r readme
+	BeforeEach(func(ctx SpecContext) {
+		r = readmeOf("idle-image")
+		unregisterAfterwards("idle-image-example")
+		Expect(client.CoreV1().Events("idle").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())
+	})
+
+	imageOf := func(d *appsv1.Deployment) string { return d.Spec.Template.Spec.Containers[0].Image }
+	const knative, idle = "knative:latest", "empty-container:latest"
+
+	events := func(ctx context.Context, namespace string) []string {
+		GinkgoHelper()
+		list, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=test,reason=ImageReplaced"})
+		Expect(err).NotTo(HaveOccurred())
+		messages := make([]string, 0, len(list.Items))
+		for _, event := range list.Items {
+			messages = append(messages, event.Message)
+		}
+		return messages
+	}
+
+	DescribeTable("swaps images where the namespace asks for it", func(ctx SpecContext, start func(ctx context.Context) *gexec.Session) {
+		program := start(ctx)
+		Eventually(func(g Gomega) {
+			applied, err := r.apply(ctx, "workload.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(imageOf(as[appsv1.Deployment](applied["Deployment/test"]))).To(Equal(idle))
+			g.Expect(as[corev1.Service](applied["Service/test"]).Spec.PublishNotReadyAddresses).To(BeTrue())
+		}, programs.Patience).Should(Succeed())
+		Expect(events(ctx, "idle")).To(ContainElement("Idles instead of running " + knative))
+
+		By("changing the image back")
+		deployments := client.AppsV1().Deployments("idle")
+		again, err := deployments.Patch(ctx, "test", types.JSONPatchType,
+			[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"knative:2"}]`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(imageOf(again)).To(Equal(idle))
+		Expect(events(ctx, "idle")).To(ContainElement("Idles instead of running knative:2"))
+
+		By("asking for a dry run")
+		again.ResourceVersion, again.Name = "", "test-dry"
+		again.Spec.Template.Spec.Containers[0].Image = "knative:dry"
+		again, err = deployments.Create(ctx, again, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(imageOf(again)).To(Equal(idle))
+		dry, err := client.CoreV1().Events("idle").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=test-dry"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(dry.Items).To(BeEmpty())
+
+		By("creating it elsewhere")
+		again.ResourceVersion, again.UID, again.Namespace = "", "", "default"
+		again.Spec.Template.Spec.Containers[0].Image = knative
+		elsewhere, err := client.AppsV1().Deployments("default").Create(ctx, again, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(imageOf(elsewhere)).To(Equal(knative))
+		programs.StopsCleanly(program)
+	},
+		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
+		Entry("in a cluster, with the rights that it prints", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
+	)
+})
+
+var _ = Describe("the example job-retries", func() {
+	It("caps the retries of terraform-controller's Jobs while the operator works as before, and admits them when it is down", func(ctx SpecContext) {
+		r := readmeOf("job-retries")
+		unregisterAfterwards("job-retries-example")
+		jobs := client.BatchV1().Jobs("default")
+		limitOf := func(job *batchv1.Job) int32 { return *job.Spec.BackoffLimit }
+		ca := newAuthority()
+		address, port := programs.FreeAddress()
+		// A spec has its own folder in place of the README's folder certs, and its own port in place of 9443.
+		operator := r.start("-host", "-port", port, "-listen", address, "-cert-dir", ca.folder("cert.pem", "key.pem", "ca.pem"))
+
+		Eventually(func(g Gomega) {
+			applied, err := r.apply(ctx, "jobs.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(BeZero())
+			g.Expect(limitOf(as[batchv1.Job](applied["Job/unrelated"]))).To(Equal(int32(4)))
+		}, programs.Patience).Should(Succeed())
+		changed, err := jobs.Patch(ctx, "terraform-apply", types.MergePatchType, []byte(`{"spec":{"backoffLimit":3}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(limitOf(changed)).To(BeZero())
+
+		for _, name := range []string{"terraform-apply", "unrelated"} {
+			Eventually(func() (map[string]string, error) {
+				job, err := jobs.Get(ctx, name, metav1.GetOptions{})
+				return job.Annotations, err
+			}, programs.Patience).Should(HaveKeyWithValue("example.org/failures", "0"), "the operator's own controller")
+		}
+
+		configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "job-retries-example-mutating-hook", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(configuration.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
+		Expect(configuration.Webhooks).To(ContainElement(And(
+			HaveField("Name", HavePrefix("jobs-")), HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Ignore))))))
+
+		programs.StopsCleanly(operator)
+		applied, err := r.apply(ctx, "jobs.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(Equal(int32(2147483647)), "the step leaves it alone")
+	})
+})
+
+// A program may change a field that is immutable after the creation. The API server then refuses every edit of objects
+// that are older than the program.
+var _ = DescribeTable("objects that are older than the example can be edited still, and so can those that it has changed:",
+	func(ctx SpecContext, example, file string, more func() []string) {
+		r := readmeOf(example)
+		unregisterAfterwards(example + "-example")
+		var older []*unstructured.Unstructured
+		for _, object := range programs.ObjectsIn(filepath.Join(example, file)) {
+			if object.GetKind() != "Namespace" {
+				object.SetName(object.GetName() + "-older")
+				older = append(older, object)
+			}
+			// The API server may still know the webhook of the spec before for a moment.
+			Eventually(func() error { return applyAfresh(ctx, object) }, programs.Patience).Should(Succeed())
+		}
+		Expect(older).NotTo(BeEmpty())
+		r.start("-host", more()...)
+		var changed map[string]*unstructured.Unstructured
+		Eventually(func() (err error) {
+			changed, err = r.apply(ctx, file)
+			return err
+		}, programs.Patience).Should(Succeed())
+		edit := func(object *unstructured.Unstructured) {
+			GinkgoHelper()
+			annotate := crclient.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"edited":"yes"},"labels":{"edited":"yes"}}}`))
+			Expect(c.Patch(ctx, object, annotate)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+		}
+		for _, object := range older {
+			edit(object)
+			Expect(remove(ctx, object)).To(Succeed())
+		}
+		for _, object := range changed {
+			edit(object)
+		}
+	},
+	Entry("sidecar", "sidecar", "pods.yaml", without),
+	Entry("policies", "policies", "pod.yaml", without),
+	Entry("idle-image", "idle-image", "workload.yaml", without),
+	Entry("job-retries", "job-retries", "jobs.yaml", func() []string {
+		address, port := programs.FreeAddress()
+		return []string{"-port", port, "-listen", address, "-cert-dir", newAuthority().folder("cert.pem", "key.pem", "ca.pem")}
+	}),
+)
+
+func without() []string { return nil }
