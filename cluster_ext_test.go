@@ -25,7 +25,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// This file holds what the specs with an API server share: the control plane, and a program with one extension.
+// This file holds the fixtures of the specs with an API server: the control plane, and a program with one extension.
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = 30 * time.Second

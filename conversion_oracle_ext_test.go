@@ -27,7 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/conversion"
 )
 
-// members are what a version can have, beside items.
+// members are those that a version can have, beside items.
 var members = map[string][]string{
 	"spec": {"color", "limits", "more", "shared", "size", "tags", "words"}, "status": {"counts", "phase", "ready"},
 }
@@ -38,7 +38,7 @@ var lacking = map[string][]string{
 	"v3": {"spec.color", "spec.limits", "spec.items.port", "spec.more", "status.counts"},
 }
 
-// without removes what a version lacks from an object, and reports whether there was any of it.
+// without removes the members that a version lacks from an object, and reports whether there was any of it.
 func without(version string, o map[string]any) (lacked bool) {
 	for _, path := range lacking[version] {
 		part, name, _ := strings.Cut(path, ".")
@@ -96,7 +96,7 @@ func thingsDefinition(group, stored string) *unstructured.Unstructured {
 	}}
 }
 
-// randomPart makes a spec or a status of what a version has.
+// randomPart makes a spec or a status of the members of a version.
 func randomPart(r *rand.Rand, part, version string) map[string]any {
 	word := func() any { return string(rune('a' + r.IntN(3))) }
 	number := func() any { return int64(r.IntN(3)) }
@@ -243,7 +243,7 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 			seed, sequences = uint64(GinkgoRandomSeed()), 14*sequences
 		}
 
-		// sequence plays edits of both kinds, and returns what has happened, and where they differ.
+		// sequence plays edits of both kinds, and returns the story, and where they differ.
 		sequence := func(n, again int) (seen map[string]bool, err error) {
 			defer func() {
 				if value := recover(); value != nil {
@@ -337,7 +337,7 @@ func holdsNull(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), `"null"`)
 }
 
-// difference says what two objects do not have alike.
+// difference says in which members two objects differ.
 type difference string
 
 func (d difference) Error() string { return string(d) }

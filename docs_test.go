@@ -150,7 +150,7 @@ func dedent(text string) string {
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
 }
 
-// namesOf returns what the first group of each match holds.
+// namesOf returns the first group of each match.
 func namesOf(matches [][]string) (all []string) {
 	for _, m := range matches {
 		all = append(all, m[1])

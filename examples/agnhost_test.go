@@ -48,7 +48,7 @@ var _ = Describe("the example agnhost", func() {
 		}, programs.Patience).Should(Succeed())
 		Expect(attach(ctx, "container2")).NotTo(MatchError(ContainSubstring("is not allowed")))
 
-		By("being refused what is unwanted")
+		By("being refused unwanted objects")
 		reasons := []string{
 			"this webhook denies all requests", "the configmap contains unwanted key and value",
 			"the pod contains unwanted container name; the pod contains unwanted label", "no answer before the deadline",
@@ -62,7 +62,7 @@ var _ = Describe("the example agnhost", func() {
 			Expect(apierrors.IsForbidden(err)).To(Equal(object.GetName() != "hangs"), "%s: what hangs is a failure, and no refusal", reasons[i])
 		}
 
-		By("changing and deleting what is there")
+		By("changing and deleting stored objects")
 		unwanted := crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":"webhook-disallow"}}`))
 		Expect(c.Patch(ctx, applied["ConfigMap/in-stages"].DeepCopy(), unwanted)).To(Satisfy(apierrors.IsForbidden))
 		widget := applied["Widget/in-stages"]

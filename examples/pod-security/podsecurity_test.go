@@ -153,7 +153,7 @@ const (
 	violatesHostNetwork = `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`
 )
 
-// TestModes plays what upstream's tests leave out: updates, ephemeral containers, a namespace that has pods, and the audit log.
+// TestModes plays those cases that upstream's tests leave out: updates, ephemeral containers, a namespace that has pods, and the audit log.
 func TestModes(t *testing.T) {
 	g, s, ctx := NewWithT(t), serve(t, exemptions{}), t.Context()
 	s.namespace(t, "enforced", level("baseline"))

@@ -1,6 +1,6 @@
 package admit_test
 
-// This file holds what the specs share: a server of steps, the requests of an API server, and a log.
+// This file holds the fixtures of the specs: a server of steps, the requests of an API server, and a log.
 
 import (
 	"bytes"

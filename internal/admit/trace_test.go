@@ -1,6 +1,6 @@
 package admit_test
 
-// This file specifies what a call leaves: its spans, what else names its trace, and the lines of the log.
+// This file specifies the traces of a call: its spans, all else that names its trace, and the lines of the log.
 
 import (
 	"context"

@@ -53,7 +53,7 @@ func denying(name string, rules ...admissionregistrationv1.RuleWithOperations) S
 	}
 }
 
-// kept keeps what it receives, in order.
+// kept keeps all that it receives, in order.
 type kept struct {
 	all  []string
 	full error

@@ -20,7 +20,6 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
-	"github.com/onsi/gomega"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -327,7 +326,7 @@ func FuzzStored(f *testing.F) {
 		if !json.Valid(raw) || kjson.UnmarshalCaseSensitivePreserveInts(raw, &tree) != nil || tree == nil {
 			return
 		}
-		g := gomega.NewWithT(t)
+		g := NewWithT(t)
 		i := &item{raw: raw}
 		if json.Unmarshal(raw, &i.head) != nil {
 			return
@@ -339,20 +338,20 @@ func FuzzStored(f *testing.F) {
 		i.head = was
 		text, created := resource{kind: kind}.texts(i.raw)
 		var now map[string]any
-		g.Expect(kjson.UnmarshalCaseSensitivePreserveInts(text, &now)).To(gomega.Succeed())
+		g.Expect(kjson.UnmarshalCaseSensitivePreserveInts(text, &now)).To(Succeed())
 		for name := range tree {
 			if name != "apiVersion" && name != "kind" {
-				g.Expect(reflect.DeepEqual(now[name], tree[name])).To(gomega.BeTrue(), "%s", name)
+				g.Expect(reflect.DeepEqual(now[name], tree[name])).To(BeTrue(), "%s", name)
 			}
 		}
 		var fresh map[string]any
-		g.Expect(kjson.UnmarshalCaseSensitivePreserveInts(created, &fresh)).To(gomega.Succeed())
+		g.Expect(kjson.UnmarshalCaseSensitivePreserveInts(created, &fresh)).To(Succeed())
 		delete(now, "status")
 		if metadata, ok := now["metadata"].(map[string]any); ok {
 			for _, name := range notCreated {
 				delete(metadata, name)
 			}
 		}
-		g.Expect(fresh).To(gomega.Equal(now))
+		g.Expect(fresh).To(Equal(now))
 	})
 }

@@ -1,6 +1,6 @@
 package certsecret_test
 
-// This file runs the specs, and holds what they share: a strict API server, Secrets as this library and EiriniX leave them,
+// This file runs the specs, and holds their fixtures: a strict API server, Secrets as this library and EiriniX leave them,
 // and the invariants of a Secret in order.
 
 import (

@@ -1,6 +1,6 @@
 package certsource_test
 
-// This file runs the specs, and holds what they share: issuers, and the recorder of a Source's deliveries.
+// This file runs the specs, and holds their fixtures: issuers, and the recorder of a Source's deliveries.
 
 import (
 	"context"

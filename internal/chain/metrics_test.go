@@ -1,6 +1,6 @@
 package chain
 
-// This file specifies the metrics of steps, and what metrics and traces cost a run.
+// This file specifies the metrics of steps, and the costs of metrics and traces in a run.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 package cluster
 
-// This file runs the specs. It is about what happens when a watch of pods is interrupted, and when a kind is waited for.
+// This file runs the specs. It is about watches of pods that are interrupted, and kinds that are waited for.
 
 import (
 	"context"

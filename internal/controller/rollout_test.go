@@ -154,7 +154,7 @@ func (m *member) lacks(path string) bool {
 	return m.unserved() && len(own) > 0 && strings.HasSuffix(own[0], widget.Kind)
 }
 
-// registration is what the replica declares now.
+// registration is the declaration of the replica now.
 func (m *member) registration() webhookconf.Registration {
 	r := m.Registration
 	r.Steps = nil

@@ -1,6 +1,6 @@
 package controlplane
 
-// This file specifies what the packages of one run share.
+// This file specifies the control plane that the packages of one run share.
 
 import (
 	"context"

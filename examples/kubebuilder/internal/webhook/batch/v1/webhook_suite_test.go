@@ -15,8 +15,6 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/kubebuilder/internal/webhook/suite"
 )
 
-const patience = suite.Patience
-
 var (
 	ctx       = context.Background()
 	k8sClient client.Client
