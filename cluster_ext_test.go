@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -182,4 +183,10 @@ func (h handleFunc) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.P
 func beMutated() OmegaMatcher {
 	return WithTransform(func(p *corev1.Pod) []corev1.EnvVar { return p.Spec.Containers[0].Env },
 		ContainElement(HaveField("Name", mutated)))
+}
+
+func TestEirinix(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	RunSpecs(t, "eirinix")
 }

@@ -2,18 +2,26 @@ package rotation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
 var _ = Describe("A rotation of the CA", func() {
@@ -136,3 +144,232 @@ func (d *deployment) stageAlone(ctx context.Context) {
 	secret.Data = state.Encode(secret.Data)
 	Must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 }
+
+// maxWrites is how often an object may be written for one fault.
+const maxWrites = 3
+
+// foreignState is that of another deployment's Secret.
+func foreignState() *certsecret.State {
+	GinkgoHelper()
+	authority := Must(ca.New("another program", time.Hour, time.Now()))
+	return &certsecret.State{
+		FormatVersion: certsecret.FormatVersion, Lineage: "foreign", Phase: ca.Steady, CurrentID: 1, Counter: 30,
+		Generations: []certsecret.Generation{{ID: 1, CertificatePEM: authority.CertificatePEM, PrivateKeyPEM: authority.PrivateKeyPEM}},
+	}
+}
+
+// fault is harm that another client does.
+type fault struct {
+	name    string
+	inflict func() error
+}
+
+var _ = Describe("Damage under load", func() {
+	const replicas = 10
+	lives := lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 2 * time.Second}
+
+	// heals inflicts faults on a program, and sees after each that it is as before, and that few replicas wrote.
+	heals := func(ctx context.Context, d *deployment, j *journal, faults []fault, after func(fault)) {
+		GinkgoHelper()
+		var slowest time.Duration
+		for _, f := range faults {
+			By(f.name)
+			before := d.settle(ctx)
+			bundles := Must(d.bundles(ctx))
+			Expect(f.inflict()).To(Succeed())
+			began := time.Now()
+			Eventually(d.bundles).WithArguments(ctx).WithContext(ctx).WithPolling(10*time.Millisecond).Should(Equal(bundles), f.name)
+			Expect(d.settle(ctx)).To(And(HaveField("Bundle()", before.Bundle()), HaveField("Lineage", before.Lineage)), "no CA is lost")
+			slowest = max(slowest, time.Since(began))
+			after(f)
+		}
+		AddReportEntry(fmt.Sprintf("%d faults, healed in %s at most", len(faults), slowest.Round(time.Millisecond)), ReportEntryVisibilityAlways)
+		for _, kind := range []string{secretKind, mutatingKind, validatingKind} {
+			Expect(j.written(kind)).To(BeNumerically("<=", maxWrites*len(faults)), "writes of the %s by %d replicas, and of the faults", kind, replicas)
+		}
+	}
+
+	It("to the Secret fails no admission and costs no CA", func(ctx SpecContext) {
+		d := deploy(ctx, replicas, lives)
+		l := d.startLoad(ctx, few)
+		j := d.keepJournal(ctx)
+		secrets := clientsOf(0).CoreV1().Secrets(d.namespace)
+		remove := func() error { return secrets.Delete(ctx, d.secret(), metav1.DeleteOptions{}) }
+		change := func(change func(*corev1.Secret)) func() error {
+			return func() error {
+				s := Must(secrets.Get(ctx, d.secret(), metav1.GetOptions{}))
+				change(s)
+				_, err := secrets.Update(ctx, s, metav1.UpdateOptions{})
+				return err
+			}
+		}
+		heals(ctx, d, j, []fault{
+			{"deleted", remove},
+			{"emptied", change(func(s *corev1.Secret) { s.Data = nil })},
+			{"another deployment's", change(func(s *corev1.Secret) { s.Data = foreignState().Encode(nil) })},
+			{"immutable", change(func(s *corev1.Secret) { s.Immutable = new(true) })},
+			{"immutable, and deleted", remove},
+		}, func(f fault) { Expect(l.Failures()).To(BeEmpty(), f.name) })
+		l.expectNoFailure("faults of the Secret under %d replicas", replicas)
+	}, SpecTimeout(10*patience))
+
+	It("to the configurations is healed, and not by every replica", func(ctx SpecContext) {
+		d := deploy(ctx, replicas, lives)
+		hooks := clientsOf(0).AdmissionregistrationV1()
+		j := d.keepJournal(ctx)
+		bundle := func(bundle []byte) func() error {
+			return func() error {
+				m := Must(hooks.MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{}))
+				for n := range m.Webhooks {
+					m.Webhooks[n].ClientConfig.CABundle = bundle
+				}
+				v := Must(hooks.ValidatingWebhookConfigurations().Get(ctx, d.validating(), metav1.GetOptions{}))
+				v.Webhooks[0].ClientConfig.CABundle = bundle
+				_, ofMutating := hooks.MutatingWebhookConfigurations().Update(ctx, m, metav1.UpdateOptions{})
+				_, ofValidating := hooks.ValidatingWebhookConfigurations().Update(ctx, v, metav1.UpdateOptions{})
+				return errors.Join(ofMutating, ofValidating)
+			}
+		}
+		counter := d.settle(ctx).Counter
+		heals(ctx, d, j, []fault{
+			{"caBundles blanked", bundle(nil)},
+			{"caBundles of another program", bundle(foreignState().Bundle())},
+			{"all entries removed", func() error {
+				v := Must(hooks.ValidatingWebhookConfigurations().Get(ctx, d.validating(), metav1.GetOptions{}))
+				v.Webhooks = nil
+				_, err := hooks.ValidatingWebhookConfigurations().Update(ctx, v, metav1.UpdateOptions{})
+				return err
+			}},
+			{"deleted", func() error {
+				return hooks.MutatingWebhookConfigurations().Delete(ctx, d.mutating(), metav1.DeleteOptions{})
+			}},
+		}, func(fault) { d.obeyed(ctx, nil) })
+		Expect(d.settle(ctx).Counter).To(Equal(counter), "the Secret has nothing to do with it")
+	}, SpecTimeout(10*patience))
+})
+
+// atRest is longer than any question or pause.
+const atRest = 15 * time.Second
+
+const firstRule, secondRule = "first-rule", "second-rule"
+
+// refuse is a rule about the objects that have its label.
+func refuse(rule string) eirinix.Validation[*corev1.ConfigMap] {
+	return eirinix.Validation[*corev1.ConfigMap]{
+		ID: rule, Settings: eirinix.Settings{Timeout: 10 * time.Second}, // whether a busy machine is fast enough is not the question
+		Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+			if c.Labels[rule] != "" {
+				return eirinix.Deny("refused by the %s", rule)
+			}
+			return nil
+		},
+	}
+}
+
+// refused reports whether a rule refuses an object. The error says why the call failed.
+func refused(ctx context.Context, clients kubernetes.Interface, namespace, rule string) (bool, error) {
+	_, err := clients.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "broken-", Labels: map[string]string{rule: "yes"}},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil && strings.Contains(err.Error(), "refused by the "+rule) {
+		return true, nil
+	}
+	return false, err
+}
+
+// registration is what the API servers know of a program: the registered version and the webhooks.
+func (d *deployment) registration(ctx context.Context) ([]any, error) {
+	hooks := clientsOf(0).AdmissionregistrationV1()
+	m, err := hooks.MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	v, err := hooks.ValidatingWebhookConfigurations().Get(ctx, d.validating(), metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return []any{m.Annotations[webhookconf.VersionAnnotation], m.Webhooks, v.Annotations[webhookconf.VersionAnnotation], v.Webhooks}, nil
+}
+
+// liveAnHour does what happens to a program in a cluster: the CA is rotated, a version with one more rule is rolled out, and
+// the state of the cluster changes often.
+func (d *deployment) liveAnHour(ctx context.Context) {
+	GinkgoHelper()
+	d.request(ctx, "within the hour")
+	d.settle(ctx)
+	d.more = append(d.more, refuse(secondRule))
+	d.rollOut(ctx, d.keepJournal(ctx))
+	maps := clientsOf(0).CoreV1().ConfigMaps(d.namespace)
+	other := Must(maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}))
+	for n := range 300 {
+		other.Data = map[string]string{"n": strconv.Itoa(n)}
+		other = Must(maps.Update(ctx, other, metav1.UpdateOptions{}))
+	}
+}
+
+var _ = Describe("A backup of etcd that is restored under replicas that go on", func() {
+	DescribeTable("heals: calls succeed again, nothing that a rule refuses is admitted, all is as it was, and no replica goes on writing",
+		func(ctx SpecContext, replicas int, history func(*deployment, context.Context)) {
+			d := deploy(ctx, 0, lifetimes{CA: time.Hour, Leaf: 30 * time.Second, Retain: 2 * time.Second})
+			d.more = []any{refuse(firstRule)}
+			d.scale(ctx, replicas)
+			d.settle(ctx)
+			d.obeyed(ctx, nil)
+			backup := filepath.Join(GinkgoT().TempDir(), "backup")
+			Expect(plane.Backup(backup)).To(Succeed())
+
+			history(d, ctx)
+			state, version, before := d.settle(ctx), d.latest(ctx), Must(d.registration(ctx))
+			var admitted atomic.Int64
+			asking := load.NewStream()
+			for n := range servers {
+				clients := clientsOf(n)
+				asking.Send(serverName(n), every, 1, func(ctx context.Context, _ int) error {
+					is, err := refused(ctx, clients, d.objects, firstRule)
+					if err == nil && !is {
+						admitted.Add(1)
+					}
+					return err
+				})
+			}
+
+			By("restoring the backup")
+			Expect(plane.Restore(ctx, backup)).To(Succeed())
+			Expect(servers[0].Restart(ctx)).To(Succeed())
+			began := time.Now()
+			j := d.keepJournal(ctx)
+			Expect(servers[1].Restart(ctx)).To(Succeed())
+			// Silence proves nothing until the API servers have been up for some time.
+			Eventually(func(g Gomega) {
+				g.Expect(d.registration(ctx)).To(Equal(before))
+				now, err := d.store().Load(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(now.Bundle()).To(Equal(state.Bundle()), "the CA of the Secret")
+				g.Expect(now.Reason).To(BeEmpty())
+				records, err := d.records(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(records.First(version)).To(Equal(version))
+				g.Expect(records.Serving()).To(Equal(1))
+			}).WithContext(ctx).WithTimeout(4 * patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+			healed := time.Since(began).Round(10 * time.Millisecond)
+			for n := range servers {
+				for _, rule := range []string{firstRule, secondRule}[:len(d.more)] {
+					Eventually(refused).WithArguments(ctx, clientsOf(n), d.objects, rule).WithContext(ctx).Should(BeTrue(), rule)
+				}
+			}
+			asking.End()
+			Expect(admitted.Load()).To(BeZero(), "admitted against the rule")
+
+			By("waiting for writes")
+			l := d.startLoad(ctx, few)
+			for _, kind := range []string{secretKind, mutatingKind, validatingKind} {
+				Expect(j.written(kind)).To(BeNumerically("<=", maxWrites), kind)
+			}
+			written := func() int { return j.written(secretKind, mutatingKind, validatingKind, leaseKind) }
+			Consistently(written).WithContext(ctx).WithTimeout(atRest).Should(Equal(written()), "writes after all was as before")
+			l.expectNoFailure("%d replicas, all was as before %s after the restart", replicas, healed)
+		},
+		Entry("after an hour, three replicas", 3, (*deployment).liveAnHour, SpecTimeout(10*patience)),
+		Entry("after a few revisions, one replica", 1, func(d *deployment, ctx context.Context) { d.request(ctx, "soon") }, SpecTimeout(10*patience)),
+	)
+})

@@ -1,15 +1,20 @@
 package controlplane
 
-// This file specifies what a control plane is to its clients, and when two users may share one.
+// This file specifies what a control plane is to its clients, how processes share one, and how its binaries are built.
 
 import (
+	"archive/zip"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -72,3 +77,170 @@ var _ = Describe("A control plane", func() {
 		Expect(LogSizesIn(dir).LoggedSince(dir)).To(Equal("the control plane has logged nothing since the test began"))
 	})
 })
+
+var _ = Describe("A control plane that several packages use", Label("api-server"), func() {
+	It("is had by one at a time, and acts for the next as if it were new", func(ctx context.Context) {
+		assets := specAssets(ctx)
+		owner, err := New(ctx, Options{Assets: assets})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(owner.Stop)
+		first, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(first.Running()).To(Succeed())
+		_, err = lockFile(filepath.Join(owner.Folder(), userLock), false)
+		Expect(err).To(MatchError(errLocked))
+
+		By("which can do with it what does not end it")
+		config, err := first.User("someone", "system:masters")
+		Expect(err).NotTo(HaveOccurred())
+		clients, err := kubernetes.NewForConfig(config)
+		Expect(err).NotTo(HaveOccurred())
+		added, err := first.AddAPIServer(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(added.Restart(ctx)).To(Succeed())
+		Expect(first.APIServer().Restart(ctx)).To(MatchError(ContainSubstring("restart one of AddAPIServer")))
+		Expect(first.APIServer().Pause()).NotTo(Succeed())
+
+		By("and leaves a webhook behind that refuses all")
+		name := metav1.ObjectMeta{Name: "left"}
+		none, everything := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		}
+		url := "https://127.0.0.1:1"
+		_, err = clients.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: name, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "refuses.all.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				Rules: []admissionregistrationv1.RuleWithOperations{everything}, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url},
+			}}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		roles := clients.RbacV1().ClusterRoles()
+		before, err := roles.List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() error { // the webhook is in force a moment after it is written
+			_, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: name},
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}).Should(MatchError(ContainSubstring("refuses.all.example.com")))
+
+		By("which the next one does not find")
+		next := make(chan *Plane)
+		go func() {
+			defer GinkgoRecover()
+			second, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
+			Expect(err).NotTo(HaveOccurred())
+			next <- second
+		}()
+		Expect(first.Stop()).To(Succeed())
+		second := <-next
+		Expect(second.APIServer().Config().Host).To(Equal(owner.APIServer().Config().Host))
+		clients, err = kubernetes.NewForConfig(second.APIServer().Config())
+		Expect(err).NotTo(HaveOccurred())
+		roles = clients.RbacV1().ClusterRoles()
+		_, err = roles.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: name}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(second.clear(ctx)).To(Succeed())
+		_, err = roles.Get(ctx, name.Name, metav1.GetOptions{})
+		Expect(err).To(Satisfy(apierrors.IsNotFound))
+		after, err := roles.List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(after.Items).To(HaveLen(len(before.Items)), "the API server's own roles stay")
+
+		Expect(second.Stop()).To(Succeed())
+		Expect(owner.Running()).To(Succeed())
+		Expect(owner.Stop()).To(Succeed())
+		Expect(owner.Folder()).NotTo(BeADirectory())
+	})
+})
+
+var _ = Describe("the builder of the binaries", func() {
+	It("is found beside the source, and elsewhere downloaded in the same version", func(ctx context.Context) {
+		dir := spectest.Must(builderDir(ctx))
+		Expect(filepath.Join(dir, "main.go")).To(BeAnExistingFile())
+
+		proxy, user := GinkgoT().TempDir(), GinkgoT().TempDir()
+		publish(proxy, rootModule, "v0.9.0", nil)
+		publish(proxy, rootModule+"/"+controlPlanePath, "v0.9.0", map[string]string{"main.go": "package main // v0.9.0"})
+		publish(proxy, rootModule+"/"+controlPlanePath, "v0.9.1", map[string]string{"main.go": "package main // v0.9.1"})
+		Expect(os.WriteFile(filepath.Join(user, "go.mod"),
+			[]byte("module example.org/user\n\ngo 1.26.0\n\nrequire "+rootModule+" v0.9.0\n"), 0o600)).To(Succeed())
+		for name, value := range map[string]string{
+			"GOPROXY": "file://" + filepath.ToSlash(proxy), "GOSUMDB": "off", "GOWORK": "off",
+			"GOFLAGS": "-mod=mod -modcacherw", "GOMODCACHE": GinkgoT().TempDir(),
+		} {
+			GinkgoT().Setenv(name, value)
+		}
+		Expect(downloadedBuilderDir(ctx, user, "GOPROXY=off")).Error().To(HaveOccurred(), "it is not on this machine yet")
+		dir = spectest.Must(downloadedBuilderDir(ctx, user))
+		Expect(downloadedBuilderDir(ctx, user, "GOPROXY=off")).To(Equal(dir))
+		Expect(os.ReadFile(filepath.Join(dir, "main.go"))).To(ContainSubstring("v0.9.0"))
+
+		Expect(os.WriteFile(filepath.Join(user, "go.mod"), []byte("module example.org/user\n\ngo 1.26.0\n"), 0o600)).To(Succeed())
+		Expect(downloadedBuilderDir(ctx, user)).Error().To(MatchError(ContainSubstring("not a known dependency")))
+	})
+
+	It("is run with its progress passed on, and cleans up when the context ends", func(ctx context.Context) {
+		dir := GinkgoT().TempDir()
+		GinkgoT().Setenv("GOFLAGS", "-mod=vendor")
+		Expect(os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.org/builder\n\ngo 1.26.0\n"), 0o600)).To(Succeed())
+
+		builder := func(main string) {
+			source := "package main\n\nimport (\"fmt\"; \"os\"; \"os/signal\")\n\n" +
+				"var _, _, _ = fmt.Println, os.Exit, signal.Notify\n\nfunc main() {\n" + main + "}\n"
+			Expect(os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600)).To(Succeed())
+		}
+		var progress strings.Builder
+
+		builder(`fmt.Fprintln(os.Stderr, "half done"); fmt.Println("/the/assets")`)
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{w: &progress})).To(Equal("/the/assets"))
+		Expect(progress.String()).To(Equal("half done\n"))
+
+		builder(`fmt.Fprintln(os.Stderr, "controlplane: make room"); os.Exit(1)`)
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{})).Error().To(MatchError(ContainSubstring("exit status 1\ncontrolplane: make room")))
+
+		builder(`this is no Go`)
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{})).Error().To(MatchError(ContainSubstring("does not compile")))
+
+		builder(`
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, os.Interrupt)
+			fmt.Fprintln(os.Stderr, "started")
+			<-c
+			fmt.Fprintln(os.Stderr, "cleaned up")
+			os.Exit(1)
+		`)
+
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{w: writerFunc(func(string) { cancel() })})).Error().
+			To(And(MatchError(context.Canceled), MatchError(ContainSubstring("cleaned up"))))
+	})
+})
+
+// publish puts a module into a Go module proxy that is a folder.
+func publish(proxy, module, version string, files map[string]string) {
+	GinkgoHelper()
+	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
+	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+
+	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n", module)
+	info := fmt.Sprintf(`{"Version":%q,"Time":"2026-01-02T03:04:05Z"}`, version)
+	Expect(os.WriteFile(filepath.Join(dir, version+".mod"), []byte(goMod), 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(dir, version+".info"), []byte(info), 0o600)).To(Succeed())
+
+	archive := spectest.Must(os.Create(filepath.Join(dir, version+".zip")))
+	defer archive.Close()
+
+	w := zip.NewWriter(archive)
+	defer w.Close()
+
+	contents := map[string]string{"go.mod": goMod}
+	for name, text := range files {
+		contents[name] = text
+	}
+	for name, text := range contents {
+		f := spectest.Must(w.Create(module + "@" + version + "/" + name))
+		spectest.Must(f.Write([]byte(text)))
+	}
+}
