@@ -38,8 +38,6 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
-
 // input is all that decides about the objects of a program.
 type input struct {
 	eirinix.ManagerOptions
@@ -546,7 +544,7 @@ func build(t *testing.T, dir string) string {
 
 func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	g, ctx := NewWithT(t), t.Context()
-	plane := eirinixtest.StartControlPlane(t, eirinixtest.Shared)
+	plane := eirinixtest.StartControlPlane(t) // of its own, because the charts name their namespace
 	c, err := client.New(plane.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})).To(Succeed())
