@@ -288,6 +288,14 @@ func (d *deployment) trusts(ctx context.Context, bundle []byte) {
 // settle waits until one CA stands everywhere and nothing is due.
 func (d *deployment) settle(ctx context.Context) *certsecret.State {
 	GinkgoHelper()
+	state := d.rests(ctx)
+	d.trusts(ctx, state.Bundle())
+	return state
+}
+
+// rests waits until nothing of the CA is due in the Secret.
+func (d *deployment) rests(ctx context.Context) *certsecret.State {
+	GinkgoHelper()
 	var state *certsecret.State
 	Eventually(func(g Gomega) {
 		var err error
@@ -298,6 +306,5 @@ func (d *deployment) settle(ctx context.Context) *certsecret.State {
 		g.Expect(state.Requested()).To(BeFalse())
 		g.Expect(ca.EqualBundles(state.RegisteredBundle, state.Bundle())).To(BeTrue())
 	}).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(Succeed())
-	d.trusts(ctx, state.Bundle())
 	return state
 }
