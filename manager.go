@@ -11,10 +11,8 @@
 //		log.Fatal(err)
 //	}
 //
-// # Answers
-//
 // A step that returns Deny or Invalid refuses the object. Any other error is a failure, of which FailurePolicy decides.
-// Settings say for which objects a step is called, and name the objects that it reads; the Call passed to it returns them.
+// Settings say for which objects a step is called, and which others it reads, which Call.Reader returns.
 //
 // # How the API server calls the program
 //
