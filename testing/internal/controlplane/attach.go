@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,7 +39,15 @@ func Attach(ctx context.Context, folders []string, opts Options) (*Plane, error)
 		for _, folder := range folders {
 			lock, err := lockFile(filepath.Join(folder, userLock), false)
 			if err == nil {
-				return attach(ctx, folder, lock, opts)
+				c := &Plane{
+					opts: opts, progress: &progressWriter{w: opts.Progress}, logDir: folder, launcher: newLauncher(),
+					dir: &runDir{path: folder, lock: lock, borrowed: true},
+				}
+				c.stop = sync.OnceValue(c.stopAll)
+				if err := c.attach(ctx); err != nil {
+					return nil, errors.Join(err, c.stop())
+				}
+				return c, nil
 			}
 			if !errors.Is(err, errLocked) {
 				return nil, fmt.Errorf("lock of the control plane: %w", err)
@@ -50,29 +59,25 @@ func Attach(ctx context.Context, folders []string, opts Options) (*Plane, error)
 	}
 }
 
-func attach(ctx context.Context, folder string, lock *os.File, opts Options) (*Plane, error) {
-	c := &Plane{opts: opts, progress: &progressWriter{w: opts.Progress}, logDir: folder, launcher: newLauncher()}
-	var err error
-	if c.assets, err = findAssets(ctx, opts, c.progress); err != nil {
-		return nil, err
+func (c *Plane) attach(ctx context.Context) (err error) {
+	if c.assets, err = findAssets(ctx, c.opts, c.progress); err != nil {
+		return err
 	}
-	c.dir = &runDir{path: folder, lock: lock, borrowed: true}
-	c.stop = c.stopAll
-	url, err := os.ReadFile(filepath.Join(folder, etcdURLFile))
+	url, err := os.ReadFile(filepath.Join(c.dir.path, etcdURLFile))
 	if err != nil {
-		return nil, fmt.Errorf("control plane in %s: %w", folder, err)
+		return fmt.Errorf("no control plane: %w", err)
 	}
 	c.etcdURL = string(url)
-	if c.keys, err = readKeys(folder); err != nil {
-		return nil, err
+	if c.keys, err = readKeys(c.dir.path); err != nil {
+		return err
 	}
 	first := &APIServer{plane: c, name: "kube-apiserver"}
 	if first.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
-		return nil, err
+		return err
 	}
 	first.config.QPS, first.config.Burst = clientQPS, clientBurst
 	c.apiServers = []*APIServer{first}
-	return c, c.clear(ctx)
+	return c.clear(ctx)
 }
 
 // clusterWide are the resources of which an object acts on all namespaces, or takes a name from other packages. The order

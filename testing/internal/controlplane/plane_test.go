@@ -90,6 +90,14 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 		_, err = lockFile(filepath.Join(owner.Folder(), userLock), false)
 		Expect(err).To(MatchError(errLocked))
 
+		By("and is left by one that cannot use it")
+		empty := GinkgoT().TempDir()
+		_, err = Attach(ctx, []string{empty}, Options{Assets: assets})
+		Expect(err).To(MatchError(ContainSubstring("no control plane: ")))
+		lock, err := lockFile(filepath.Join(empty, userLock), false)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lock.Close()).To(Succeed())
+
 		By("which can do with it what does not end it")
 		config, err := first.User("someone", "system:masters")
 		Expect(err).NotTo(HaveOccurred())
@@ -147,6 +155,7 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 		Expect(after.Items).To(HaveLen(len(before.Items)), "the API server's own roles stay")
 
 		Expect(second.Stop()).To(Succeed())
+		Expect(second.Stop()).To(Succeed(), "again")
 		Expect(owner.Running()).To(Succeed())
 		Expect(owner.Stop()).To(Succeed())
 		Expect(owner.Folder()).NotTo(BeADirectory())
