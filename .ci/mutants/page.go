@@ -3,6 +3,7 @@ package main
 // This file plays a page that says how each promise can be broken.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -76,8 +77,12 @@ func playRow(r []string) error {
 	return nil
 }
 
+// shell runs a command for at most half an hour: a change can make a program wait for ever.
 func shell(command, variable string) (string, error) {
-	cmd := exec.Command("sh", "-c", command)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.WaitDelay = 10 * time.Second // the command's own children hold its output open
 	cmd.Env = append(os.Environ(), variable)
 	output, err := cmd.CombinedOutput()
 	return string(output), err
