@@ -154,12 +154,9 @@ var _ = Describe("StartControlPlane", Label("api-server"), func() {
 })
 
 var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
-	var plane *eirinixtest.ControlPlane
-	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared) })
-
 	options := func(fingerprint string) eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{
-			RestConfig: plane.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+			RestConfig: shared.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
 			OperatorFingerprint: fingerprint, Logger: zap.NewNop().Sugar(),
 		}
 	}
@@ -174,7 +171,7 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 	}
 
 	It("returns when the first object is sent to the Manager, and leaves nothing behind", func(ctx SpecContext) {
-		m, clients := marking(options("started")), Clients(plane.Config())
+		m, clients := marking(options("started")), Clients(shared.Config())
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.StartManager(t, m)
 			made, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "first-"}}, metav1.CreateOptions{})

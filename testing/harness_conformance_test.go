@@ -36,7 +36,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 	var world *bothWorlds
 
 	BeforeAll(func(ctx SpecContext) {
-		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared))
+		world = newWorlds(ctx, shared)
 		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addWitnesses, addSubresourceWitnesses} {
 			add(world)
 		}

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -556,3 +557,12 @@ func TestEirinixtest(t *testing.T) {
 	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "eirinixtest")
 }
+
+var shared *eirinixtest.ControlPlane
+
+// No timeout holds here: other packages may use the control plane first.
+var _ = BeforeSuite(func() {
+	if RunsAPIServer() {
+		shared = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
+	}
+})

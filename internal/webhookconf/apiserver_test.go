@@ -28,7 +28,6 @@ import (
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The API server", Label("api-server"), Ordered, func() {
@@ -39,7 +38,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	)
 
 	BeforeAll(func() {
-		config := eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared).Config()
+		config := plane.Config()
 		config.QPS = -1
 		clients, client = Must(kubernetes.NewForConfig(config)), Must(dynamic.NewForConfig(config))
 	})
@@ -141,7 +140,6 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 // This webhook has no server, and is called for every object in the cluster. Check would refuse it.
 var _ = Describe("A cluster with a broken webhook for everything", Label("api-server", "S27"), Ordered, func() {
 	var (
-		plane   *eirinixtest.ControlPlane
 		clients kubernetes.Interface
 	)
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -163,7 +161,6 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	meta := metav1.ObjectMeta{Name: "spec"}
 
 	BeforeAll(func(ctx SpecContext) {
-		plane = eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared)
 		clients = Must(kubernetes.NewForConfig(plane.Config()))
 		Must(clients.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}))
 		Eventually(func() error { // the API server creates its own Service after it is ready

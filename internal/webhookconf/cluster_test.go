@@ -33,6 +33,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 const (
@@ -298,6 +299,15 @@ func TestWebhookconf(t *testing.T) {
 	SetDefaultEventuallyTimeout(60 * time.Second) // of a busy machine
 	RunSpecs(t, "webhookconf")
 }
+
+var plane *eirinixtest.ControlPlane
+
+// No timeout holds here: other packages may use the control plane first.
+var _ = BeforeSuite(func() {
+	if RunsAPIServer() {
+		plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
+	}
+})
 
 // change is one way in which a step differs from the ordinary.
 type change = func(*webhookconf.Step)

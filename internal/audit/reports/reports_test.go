@@ -36,8 +36,22 @@ func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 func TestReports(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
 	RunSpecs(t, "internal/audit/reports")
 }
+
+var (
+	plane *eirinixtest.ControlPlane
+	admin client.Client
+)
+
+// No timeout holds here: other packages may use the control plane first.
+var _ = BeforeSuite(func() {
+	if RunsAPIServer() {
+		plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
+		admin = Must(client.New(plane.Config(), client.Options{}))
+	}
+})
 
 var (
 	pods  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -53,16 +67,7 @@ func finding(r schema.GroupVersionResource, namespace, name string, result audit
 }
 
 var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func() {
-	var (
-		plane *eirinixtest.ControlPlane
-		admin client.Client
-		logs  []string
-	)
-	BeforeAll(func(ctx SpecContext) {
-		SetDefaultEventuallyTimeout(patience)
-		plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
-		admin = Must(client.New(plane.Config(), client.Options{}))
-	})
+	var logs []string
 	install := func(group string) {
 		GinkgoHelper()
 		_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", group+".yaml")}, ErrorIfPathMissing: true})
