@@ -118,3 +118,25 @@ func (c *Clients) Remembered() (accepted, refused int) {
 	}
 	return accepted, refused
 }
+
+func TestShutdownWaitsForFirstRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, began := NewWithT(t), time.Now()
+		all := &connections{most: 7}
+		g.Expect(all.admit(&arrival{name: "never used"})).To(Succeed())
+		time.Sleep(time.Second)
+		g.Expect(all.admit(&arrival{name: "used late"})).To(Succeed())
+		time.AfterFunc(firstRequest/4, func() { all.begin(&http.Request{RemoteAddr: "used late", Body: http.NoBody}) })
+		all.closeUnused(t.Context())
+		g.Expect(time.Since(began)).To(BeNumerically("~", firstRequest, time.Millisecond), "until the one that stays unused is old")
+		g.Expect(all.open).To(And(HaveLen(1), HaveKey("used late")))
+
+		began = time.Now()
+		all.closeUnused(t.Context())
+		g.Expect(time.Since(began)).To(BeZero(), "none is young")
+		g.Expect(all.admit(&arrival{name: "first"})).To(Succeed())
+		time.AfterFunc(time.Second, func() { _ = all.admit(&arrival{name: "second"}) })
+		all.closeUnused(t.Context())
+		g.Expect(time.Since(began)).To(BeNumerically("~", firstRequest, time.Millisecond), "not for ever, where new ones come")
+	})
+}

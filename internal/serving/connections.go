@@ -3,6 +3,7 @@ package serving
 // This file limits the resources that clients can hold without ever finishing a request.
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -22,6 +24,9 @@ const (
 
 	// maxHeaderBytes limits the header of one request. An API server sends less than 1 KB.
 	maxHeaderBytes = 32 << 10
+
+	// firstRequest is longer than the end of a handshake takes, and the way of the request that follows it.
+	firstRequest = 2 * time.Second
 
 	// bodyRate is the number of bytes a second at which a body does not age. A link of 100 Mbit/s carries three times that.
 	bodyRate = 4 << 20
@@ -157,10 +162,14 @@ func (b body) Read(p []byte) (int, error) {
 // Close does nothing, because net/http closes the body and must know how much of it was read.
 func (body) Close() error { return nil }
 
-// closeUnused closes the connections that have had no request. API servers open such connections when many calls begin
-// at once. When net/http shuts down, it closes them only once they are 5 s old, and drops each request that arrives on
-// them before that.
-func (c *connections) closeUnused() {
+// closeUnused closes the connections that have had no request, once none of them is young or ctx ends. API servers open
+// such connections when many calls begin at once. When net/http shuts down, it closes them only once they are 5 s old, and
+// drops each request that arrives on them before that.
+func (c *connections) closeUnused(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstRequest)
+	defer cancel()
+	for c.arriving() && wait.Sleep(ctx, time.Millisecond) == nil {
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for address, x := range c.open {
@@ -169,4 +178,16 @@ func (c *connections) closeUnused() {
 			_ = x.Close() // an error means that it is closed already
 		}
 	}
+}
+
+// arriving reports whether there is a connection whose first request may be on its way.
+func (c *connections) arriving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range c.open {
+		if !x.used && time.Since(x.since) < firstRequest && !x.isClosed() {
+			return true
+		}
+	}
+	return false
 }

@@ -263,14 +263,15 @@ func (s *Server) Drain() { s.draining.Store(true) }
 // Draining reports whether Drain was called.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// Shutdown stops accepting connections and waits for the requests in flight. It waits for as long as ctx allows, but at
+// Shutdown stops accepting connections and waits for the requests in flight, and for those that are on their way on a
+// new connection. It waits for as long as ctx allows, but at
 // most a minute, which is longer than any call can take.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.stop == nil {
 		return nil
 	}
 	s.Drain()
-	s.open.closeUnused()
+	s.open.closeUnused(ctx)
 	s.stop()
 	select {
 	case <-s.done:

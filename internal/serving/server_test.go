@@ -4,6 +4,7 @@ package serving_test
 // program's own controller-runtime manager.
 
 import (
+	"bufio"
 	"context"
 	"crypto/fips140"
 	"crypto/tls"
@@ -257,12 +258,14 @@ var _ = Describe("Server", func() {
 			Expect(s.Shutdown(ctx)).To(Succeed())
 		})
 
-		It("stops accepting, and waits for the request in flight, not for connections that have had none", func(ctx SpecContext) {
+		It("stops accepting, and waits for the request in flight and one that is on its way, not for connections that have had none", func(ctx SpecContext) {
 			entered, released := make(chan struct{}), make(chan struct{})
 			release := sync.OnceFunc(func() { close(released) })
-			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				close(entered)
-				<-released
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/x" {
+					close(entered)
+					<-released
+				}
 				_, _ = io.WriteString(w, "finished")
 			})
 			start(ctx, s)
@@ -273,10 +276,13 @@ var _ = Describe("Server", func() {
 				answered <- Must(get(client, s, "/x"))
 			}()
 			Eventually(entered).Should(BeClosed())
-			unused := dial(s, "")
+			unused, late := dial(s, ""), dial(s, "")
 
 			ended := make(chan error, 1)
 			go func() { ended <- s.Shutdown(ctx) }()
+			Eventually(s.Draining).Should(BeTrue())
+			Must(io.WriteString(late, "GET /late HTTP/1.1\r\nHost: spec\r\n\r\n"))
+			Expect(http.ReadResponse(bufio.NewReader(late), nil)).To(HaveHTTPStatus(http.StatusOK))
 			Eventually(func() error { _, err := handshake(s, nil); return err }).Should(MatchError(syscall.ECONNREFUSED))
 			// net/http closes such a connection seconds later, and until then drops each request that arrives on it.
 			Expect(unused.SetReadDeadline(time.Now().Add(time.Second))).To(Succeed())
