@@ -60,6 +60,7 @@ var _ = Describe("Objects that are stored in one version and asked for in anothe
 			still.Unlock()
 			for _, t := range loads {
 				t.ExpectMore(ctx, 20)
+				Expect(t.Failures()).To(BeEmpty())
 			}
 			select {
 			case <-ended:
