@@ -29,7 +29,7 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 	@go run ./examples/demo $(if $(filter command line,$(origin KUBECONFIG)),-kubeconfig "$(KUBECONFIG)") $(ARGS)
 
 # Packages where goroutines of ours meet. Elsewhere the race detector finds nothing, and takes five times the CPU time; so
-# do the specs of the label sequential, which compute for long in one goroutine.
+# do the specs of the label sequential, which compute for long in one goroutine, and examples, which fips runs.
 RACE = . $(addprefix ./internal/,admit audit certsource chain cluster hang lograte metricsauth modes reads record serving)
 GOTEST = go test -vet=off -ldflags=-w -shuffle=on -timeout 40m
 
@@ -40,7 +40,7 @@ test: ## all specs, against a real API server; the last line says what they cost
 # Two control planes serve the packages that share them one after the other, so some of these wait for others.
 .PHONY: test-race test-plain test-modules
 test-race:
-	@status=0; $(GOTEST) -race $(RACE) || status=1; \
+	@status=0; $(GOTEST) -race -skip ^Example $(RACE) || status=1; \
 		$(GOTEST) -race ./internal/controller -ginkgo.label-filter='!sequential' || status=1; exit $$status
 test-plain:
 	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) ./internal/controller ./testing/rotation)") || status=1; \
