@@ -16,6 +16,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
@@ -281,20 +282,16 @@ func (d *deployment) bundles(ctx context.Context) (all [][]byte, err error) {
 // trusts waits until every entry's caBundle holds these CAs, and no others.
 func (d *deployment) trusts(ctx context.Context, bundle []byte) {
 	GinkgoHelper()
-	same := WithTransform(func(found []byte) bool { return ca.EqualBundles(found, bundle) }, BeTrue())
-	Eventually(d.bundles).WithArguments(ctx).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(HaveEach(same))
+	Eventually(d.bundles).WithArguments(ctx).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(HaveEach(same(bundle)))
 }
 
-// settle waits until one CA stands everywhere and nothing is due.
+func same(bundle []byte) gomegatypes.GomegaMatcher {
+	return WithTransform(func(found []byte) bool { return ca.EqualBundles(found, bundle) }, BeTrue())
+}
+
+// settle waits until one CA stands everywhere and nothing is due. A Secret that a late replica has put back seems to be at
+// rest, until another one corrects it; so it is read again with the caBundles.
 func (d *deployment) settle(ctx context.Context) *certsecret.State {
-	GinkgoHelper()
-	state := d.rests(ctx)
-	d.trusts(ctx, state.Bundle())
-	return state
-}
-
-// rests waits until nothing of the CA is due in the Secret.
-func (d *deployment) rests(ctx context.Context) *certsecret.State {
 	GinkgoHelper()
 	var state *certsecret.State
 	Eventually(func(g Gomega) {
@@ -304,7 +301,8 @@ func (d *deployment) rests(ctx context.Context) *certsecret.State {
 		g.Expect(state.Reason).To(BeEmpty())
 		g.Expect(state.Phase).To(Equal(ca.Steady))
 		g.Expect(state.Requested()).To(BeFalse())
-		g.Expect(ca.EqualBundles(state.RegisteredBundle, state.Bundle())).To(BeTrue())
+		g.Expect(state.RegisteredBundle).To(same(state.Bundle()))
+		g.Expect(d.bundles(ctx)).To(HaveEach(same(state.Bundle())))
 	}).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(Succeed())
 	return state
 }

@@ -76,20 +76,20 @@ var _ = Describe("A rotation of the CA while an API server is frozen until the n
 	distrusts := ContainElement(ContainSubstring("x509"))
 
 	// rotates freezes an API server in each rotation, until a certificate is not trusted, and so many times at most.
-	rotates := func(ctx context.Context, most int, wait func(*deployment, context.Context) *certsecret.State, begin func(d *deployment, n int)) (failures []string, longest time.Duration) {
+	rotates := func(ctx context.Context, most int, begin func(d *deployment, n int)) (failures []string, longest time.Duration) {
 		GinkgoHelper()
 		d := deploy(ctx, 3, lives)
 		l := d.startLoad(ctx, many)
 		n := 0
 		for trusted := true; trusted && n < most; n++ {
-			before := wait(d, ctx).CurrentID
+			before := d.settle(ctx).CurrentID
 			began := time.Now()
 			freeze(1, func() {
 				begin(d, n)
 				Eventually(d.current).WithArguments(ctx).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(BeNumerically(">", before))
 			})
 			longest = max(longest, time.Since(began))
-			wait(d, ctx)
+			d.settle(ctx)
 			l.ExpectMore(ctx, 2*many)
 			trusted = !Must(distrusts.Match(l.Failures()))
 		}
@@ -98,7 +98,7 @@ var _ = Describe("A rotation of the CA while an API server is frozen until the n
 	}
 
 	It("fails no admission", func(ctx SpecContext) {
-		failures, longest := rotates(ctx, 2, (*deployment).settle, func(d *deployment, n int) { d.request(ctx, fmt.Sprint("request ", n)) })
+		failures, longest := rotates(ctx, 2, func(d *deployment, n int) { d.request(ctx, fmt.Sprint("request ", n)) })
 		Expect(failures).NotTo(distrusts)
 		if longest < callTimeout {
 			Expect(failures).To(BeEmpty())
@@ -108,7 +108,7 @@ var _ = Describe("A rotation of the CA while an API server is frozen until the n
 	// The harness must be able to fail: here the next CA comes as most libraries would bring it, published before it
 	// signs, and not signed by the one before. All that follows is the library's own.
 	It("fails admissions without cross-signed certificates", func(ctx SpecContext) {
-		failures, _ := rotates(ctx, 12, (*deployment).rests, func(d *deployment, _ int) { d.stageAlone(ctx) })
+		failures, _ := rotates(ctx, 12, func(d *deployment, _ int) { d.stageAlone(ctx) })
 		Expect(failures).To(distrusts)
 	}, SpecTimeout(10*patience))
 })
