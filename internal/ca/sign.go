@@ -84,13 +84,11 @@ func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) e
 
 // CrossSign issues a certificate for another authority's name and key, valid where both are. If that certificate is
 // sent along (Authority.Chain), a client that trusts only a verifies certificates that the other signs. So a must not
-// be the newer of the two: a replaced key would stay trusted through that certificate.
+// be the newer of the two: a replaced key would stay trusted through that certificate. Where a may issue no CAs, because
+// its path length is 0, the certificate may sign none: it tells replicas that a vouches for the other, and no more.
 func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Option) (*x509.Certificate, error) {
 	if err := a.Usable(now, opts...); err != nil {
 		return nil, err
-	}
-	if a.Certificate.MaxPathLen == 0 && a.Certificate.MaxPathLenZero {
-		return nil, fmt.Errorf("%w for other CAs: its path length is 0", ErrNotCA)
 	}
 	if !other.BasicConstraintsValid || !other.IsCA {
 		return nil, ErrNotCA
@@ -104,6 +102,9 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Op
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		MaxPathLenZero:        true,
+	}
+	if a.Certificate.MaxPathLen == 0 && a.Certificate.MaxPathLenZero {
+		template.KeyUsage = x509.KeyUsageDigitalSignature
 	}
 	if !template.NotBefore.Before(template.NotAfter) {
 		return nil, errors.New("the two CAs are never valid at the same time")

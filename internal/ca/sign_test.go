@@ -119,10 +119,15 @@ var _ = Describe("CrossSign", func() {
 		Expect(verify(Must(newer.SignServing([]string{"h"}, day, now)), "h", older.CertificatePEM)).To(Succeed())
 	})
 
-	It("fails when a CA may not issue CAs, or was never valid together with the other", func() {
-		key := NewKey()
+	It("vouches for the other, and no more, when the CA may not issue CAs", func() {
+		key, other := NewKey(), NewCA(year, now)
 		closed := Must(ca.Parse(ForeignCA(key, now, func(c *x509.Certificate) { c.MaxPathLenZero = true }), sec1(key)))
-		Expect(closed.CrossSign(NewCA(year, now).Certificate, now)).Error().To(MatchError(ca.ErrNotCA))
+		voucher := Must(closed.CrossSign(other.Certificate, now))
+		Expect(voucher.CheckSignatureFrom(closed.Certificate)).To(Succeed())
+		Expect(voucher).To(And(HaveField("KeyUsage", x509.KeyUsageDigitalSignature), HaveField("RawSubject", other.Certificate.RawSubject)))
+	})
+
+	It("fails for what is no CA, or was never valid together with the other", func() {
 		leaf := Must(NewCA(year, now).SignServing([]string{"h"}, day, now)).Leaf
 		Expect(NewCA(year, now).CrossSign(leaf, now)).Error().To(MatchError(ca.ErrNotCA))
 		Expect(NewCA(day, now).CrossSign(NewCA(year, now.Add(year)).Certificate, now)).Error().

@@ -96,22 +96,14 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	if err != nil {
 		return err
 	}
-	var crossSigned []CrossSigned
 	byCurrent, err := current.CrossSign(next.Certificate, s.Now(), s.clock())
-	switch {
-	case err == nil:
-		crossSigned = append(crossSigned, CrossSigned{IssuerID: state.CurrentID, CertificatePEM: ca.EncodeCertificate(byCurrent)})
-	case errors.Is(err, ca.ErrNotCA):
-		// An adopted CA can have path length 0, so that it may sign only serving certificates. The bundles still
-		// overlap. Only an API server that does not refresh its caBundle during the change is not covered this once.
-		s.Log.Info("the current CA may not sign the next one; it is replaced by overlapping bundles alone", "secret", s.String(), "reason", err.Error())
-	default:
+	if err != nil {
 		return err
 	}
 	state.NextID = state.nextID()
 	state.Generations = append(state.Generations, Generation{
 		ID: state.NextID, CertificatePEM: next.CertificatePEM, PrivateKeyPEM: next.PrivateKeyPEM,
-		CrossSigned: crossSigned,
+		CrossSigned: []CrossSigned{{IssuerID: state.CurrentID, CertificatePEM: ca.EncodeCertificate(byCurrent)}},
 	})
 	return nil
 }

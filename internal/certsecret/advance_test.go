@@ -153,6 +153,18 @@ var _ = Describe("A rotation", func() {
 		})
 	})
 
+	It("is vouched for by an adopted CA that may issue no CAs, and sends nothing of it", func() {
+		c = newCluster(eirinixData(func(c *x509.Certificate) { c.MaxPathLenZero = true }))
+		adopted, _ := restore(c.store(), nil, nil)
+		staged := Must(c.store().Stage(background, adopted))
+		late, outcome := restore(c.store(), adopted, pins(adopted.Bundle()))
+		Expect(outcome).To(Equal(certsecret.Adopted), "by a replica that knows only the one before")
+		Expect(late.Bundle()).To(Equal(staged.Bundle()))
+		active := Must(Must(c.store().Activate(background, staged)).Current())
+		Expect(active.Chain).To(BeEmpty())
+		Expect(active.TrustedBy(adopted.Bundle(), now)).To(BeFalse())
+	})
+
 	It("replaces a staged CA that cannot sign", func() {
 		Expect(first.NextBroken()).To(BeFalse())
 		staged := Must(store.Stage(background, first))

@@ -126,7 +126,11 @@ func (g *Generation) Authority() (*ca.Authority, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate cross-signed by generation %d: %w", cross.IssuerID, err)
 		}
-		authority.Chain = append(authority.Chain, certificate)
+		// An adopted CA with path length 0 only vouches for the next one. Their bundles still overlap: an API server that
+		// does not refresh its caBundle during the change is not covered this once.
+		if certificate.KeyUsage&x509.KeyUsageCertSign != 0 {
+			authority.Chain = append(authority.Chain, certificate)
+		}
 	}
 	return authority, nil
 }

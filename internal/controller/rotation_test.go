@@ -63,6 +63,7 @@ var rotationWorlds = []struct {
 		s.requests, s.leaks, s.slow = 0, 10*time.Minute, 0.1        // each call is over before the next
 		s.lag, s.looks = 300*time.Millisecond, 500*time.Millisecond // the old CA stays for five seconds, by two clocks
 	})},
+	{"a CA that was taken over, and may issue no CAs", but(prompt, func(s *settings) { s.adopted = true })},
 	{"a damaged Secret", but(promptly, func(s *settings) { s.losses = 15 * time.Minute })},
 	{"damaged caBundles", but(func(s *settings) { s.blanks = 15 * time.Minute })},
 	{"all of it", but(promptly, func(s *settings) {

@@ -22,6 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -55,6 +56,7 @@ type settings struct {
 	crashes  time.Duration // mean time between crashes
 	losses   time.Duration // mean time between faults of the Secret
 	starters bool          // a new process starts at the moment of such a fault
+	adopted  bool          // the first CA is another tool's, and may issue no CAs
 	blanks   time.Duration // mean time between faults of a caBundle
 
 	broken rules
@@ -86,6 +88,14 @@ func newRotations(s settings, seed uint64) *rotations {
 		w.configurations = append(w.configurations, w.object(c.Object()))
 	}
 	w.world.check, w.world.wrote = w.check, w.wrote
+	if s.adopted {
+		key, secret := spectest.NewKey(), newSecret(secretName)
+		secret.Data = map[string][]byte{
+			"ca_certificate": spectest.ForeignCA(key, w.now, func(c *x509.Certificate) { c.MaxPathLenZero = true }),
+			"ca_private_key": spectest.PKCS8(key),
+		}
+		w.put(w.secret, secret, false)
+	}
 	for id := range s.replicas {
 		r := &replica{w: w, id: id + 1, skew: time.Duration(w.rng.Int64N(int64(4*time.Second))) - 2*time.Second}
 		w.replicas = append(w.replicas, r)
