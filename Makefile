@@ -65,7 +65,7 @@ fast: ## the specs that need no API server; one that starts one fails
 fast-testing: export KUBEBUILDER_ASSETS = /no/API/server
 fast-testing: ## the same for testing, preview and examples
 	@go test -vet=off ./examples/hello/...
-	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$' ./testing ./testing/internal/... ./preview \
+	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$|OfAnAPIServer$$' ./testing ./testing/internal/... ./preview \
 		./examples/demo -ginkgo.label-filter='!api-server && !slow'
 
 .PHONY: conformance

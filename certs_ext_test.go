@@ -7,9 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,7 +18,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -175,30 +172,6 @@ func (i issuer) issue() map[string][]byte {
 	return map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": i.CertificatePEM}
 }
 
-// signAll approves and signs every request to a signer.
-func (i issuer) signAll(ctx context.Context, signer string) {
-	requests := clients().CertificatesV1().CertificateSigningRequests()
-	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
-	if err != nil {
-		return // tried again
-	}
-	for _, csr := range list.Items {
-		if len(csr.Status.Certificate) > 0 {
-			continue
-		}
-		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Spec"}}
-		approved, err := requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
-		if err != nil {
-			continue
-		}
-		block, _ := pem.Decode(approved.Spec.Request)
-		if asked, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
-			approved.Status.Certificate = Sign(i.Authority, asked.PublicKey, ForServer("127.0.0.1"))
-			_, _ = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
-		}
-	}
-}
-
 func write(dir string, files map[string][]byte) {
 	GinkgoHelper()
 	for name, text := range files {
@@ -283,7 +256,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		m := manager()
 		startManager(ctx, m)
 		Eventually(func(g Gomega) {
-			signer.signAll(ctx, "example.org/"+namespace)
+			SignRequests(ctx, clients(), signer.Authority, "example.org/"+namespace)
 			g.Expect(m.Ready()).To(BeClosed())
 		}).WithTimeout(patience).Should(Succeed())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())

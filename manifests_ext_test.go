@@ -439,7 +439,7 @@ func signed(live func(context.Context, *play, *rest.Config) error) func(context.
 			defer GinkgoRecover()
 			defer close(done)
 			for signing.Err() == nil {
-				p.authority.signAll(signing, "example.org/"+p.pods)
+				SignRequests(signing, clients(), p.authority.Authority, "example.org/"+p.pods)
 				time.Sleep(50 * time.Millisecond)
 			}
 		}()

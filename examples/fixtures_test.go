@@ -234,6 +234,9 @@ func newAuthority() authority {
 	return authority{NewCA(time.Hour, time.Now())}
 }
 
+// file writes the CA's certificate to a file.
+func (a authority) file() string { return writeFile(GinkgoT().TempDir(), "ca.crt", a.CertificatePEM) }
+
 // folder holds a serving certificate for 127.0.0.1 in files with these names.
 func (a authority) folder(certificateFile, keyFile, caFile string) string {
 	GinkgoHelper()

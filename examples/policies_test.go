@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
@@ -75,6 +76,27 @@ var _ = Describe("the example policies", func() {
 		Entry("as a webhook on this machine", func(context.Context) { r.start("-host") }),
 		Entry("as a webhook in a cluster", func(ctx context.Context) { r.deploy(ctx) }),
 	)
+
+	// A policy that gives the token away shows which of two mutations came first: each leaves a field that is set.
+	It("comes before the webhook of its sort, as docs/policies.md says", func(ctx SpecContext) {
+		r.start("-host")
+		Eventually(create).WithArguments(ctx, newPod(own)).WithTimeout(programs.Patience).Should(withheld)
+		applied, err := r.apply(ctx, "mutating.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		policy := applied["MutatingAdmissionPolicy/no-token.example.org"]
+		mutations, found, err := unstructured.NestedSlice(policy.Object, "spec", "mutations")
+		Expect(found, err).To(BeTrue())
+		Expect(unstructured.SetNestedField(mutations[0].(map[string]any),
+			"Object{spec: Object.spec{automountServiceAccountToken: true}}", "applyConfiguration", "expression")).To(Succeed())
+		Expect(unstructured.SetNestedSlice(policy.Object, mutations, "spec", "mutations")).To(Succeed())
+		Expect(c.Update(ctx, policy)).To(Succeed())
+		applyFile(ctx, "validating.yaml")
+		Eventually(func(g Gomega) {
+			g.Expect(create(ctx, newPod(own))).To(HaveField("Spec.AutomountServiceAccountToken", HaveValue(BeTrue())))
+			_, err := create(ctx, newPod(foreign))
+			g.Expect(err).To(And(isForbidden, MatchError(ContainSubstring("ValidatingAdmissionPolicy"))))
+		}, programs.Patience).Should(Succeed())
+	})
 
 	It("stands in docs/policies.md as it is applied here", func() {
 		page, err := os.ReadFile(filepath.Join("..", "docs", "policies.md"))

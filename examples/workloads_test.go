@@ -2,6 +2,8 @@ package examples_test
 
 import (
 	"context"
+	"crypto/tls"
+	"net/http"
 	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -17,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the example sidecar", func() {
@@ -59,6 +63,28 @@ var _ = Describe("the example sidecar", func() {
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }, "registry.example.org/log-forwarder:1.0"),
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }, "fluent/fluent-bit:4.0"),
 	)
+
+	It("gives the volume to a container that a later webhook adds, and adds nothing twice", func(ctx SpecContext) {
+		r.start("-host")
+		unregisterAfterwards("zz-later") // the API server calls configurations in the order of their names
+		later := eirinix.NewManager(eirinix.ManagerOptions{
+			RestConfig: plane.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+			OperatorFingerprint: "zz-later", Logger: quiet(),
+		})
+		add := func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "added", Image: "example/added"})
+			return nil
+		}
+		Expect(later.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "add", Apply: add})).To(Succeed())
+		run(ctx, later)
+		Eventually(func(g Gomega) {
+			pods, err := r.apply(ctx, "pods.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			pod := as[corev1.Pod](pods["Pod/with-sidecar"])
+			g.Expect(pod.Spec.Containers).To(HaveExactElements(HaveField("Name", "main"), HaveField("Name", "added")))
+			hasSidecar(g, pod, "registry.example.org/log-forwarder:1.0")
+		}, programs.Patience).Should(Succeed())
+	})
 })
 
 // podWith is a pod whose containers have these names.
@@ -280,4 +306,28 @@ var _ = Describe("the example agnhost", func() {
 		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
 		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
 	)
+
+	It("answers only callers that have the right certificate", func(ctx SpecContext) {
+		callers := newAuthority()
+		address, port := programs.FreeAddress()
+		r.start("-listen", "-listen", address, "-port", port, "-client-ca", callers.file())
+		answers := func(name string) int {
+			certificate, key := Issue(callers.Authority, ForClient(name))
+			pair := Must(tls.X509KeyPair(certificate, key))
+			caller := &http.Client{Transport: &http.Transport{
+				DisableKeepAlives: true,
+				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
+			}}
+			answer := Must(caller.Post("https://"+address+"/", "application/json", http.NoBody))
+			Expect(answer.Body.Close()).To(Succeed())
+			return answer.StatusCode
+		}
+		Expect(answers("another")).To(Equal(http.StatusForbidden))
+		Expect(answers("kube-apiserver")).To(Equal(http.StatusNotFound))
+
+		Eventually(func() error {
+			_, err := client.CoreV1().Pods("default").Create(ctx, podWith("webhook-disallow"), metav1.CreateOptions{})
+			return err
+		}, programs.Patience).Should(MatchError(ContainSubstring("failed calling webhook")))
+	})
 })

@@ -26,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/conversion"
 	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/preview"
 )
@@ -228,23 +229,37 @@ var _ = Describe("Manifests", func() {
 		))
 	})
 
-	It("may be of unknown kinds, and have the scope that CustomResourceDefinitions declare", func() {
+	It("may be of unknown kinds, with the scope of their CustomResourceDefinition and the program's conversions", func() {
 		touch := eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "goose", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{"CREATE"},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{"geese"}},
 			}}},
 			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
-				u.SetLabels(map[string]string{"seen": "yes"})
+				u.SetLabels(map[string]string{"owner": u.Object["owner"].(string)})
 				return nil
 			},
 		}
-		const goose = "{apiVersion: example.org/v1, kind: Goose, metadata: {name: g}}\n---\n{apiVersion: example.org/v1, kind: Duck, metadata: {name: d}}\n"
-		const crd = "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: geese.example.org}, spec: {group: example.org, scope: Cluster, names: {kind: Goose, plural: geese}, versions: [{name: v1}]}}\n"
-		p := command(program(touch), goose+crd, "-o", "json", "-")
+		type tree = *unstructured.Unstructured
+		moves := func(from, to string) func(context.Context, tree) (tree, error) {
+			return func(_ context.Context, u tree) (tree, error) {
+				u.Object[to] = u.Object[from]
+				delete(u.Object, from)
+				return u, nil
+			}
+		}
+		geese := conversion.Of[tree]{CRD: "geese.example.org", Version: "v1", Spokes: []conversion.Spoke[tree]{
+			conversion.NewSpoke("v2", moves("keeper", "owner"), moves("owner", "keeper")),
+		}}
+		const goose = "{apiVersion: example.org/v2, kind: Goose, metadata: {name: g}, keeper: Lee}\n---\n{apiVersion: example.org/v1, kind: Duck, metadata: {name: d}}\n"
+		const crd = "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: geese.example.org}, spec: {group: example.org, scope: Cluster, names: {kind: Goose, plural: geese}, versions: [{name: v1}, {name: v2}]}}\n"
+		p := command(program(touch, geese), goose+crd, "-o", "json", "-")
 		Expect(p.err).NotTo(HaveOccurred())
 		Expect(p.objects()).To(And(
-			HaveKeyWithValue("Goose g", And(HaveKeyWithValue("changed", true), Not(HaveKey("namespace")))),
+			HaveKeyWithValue("Goose g", And(
+				HaveKeyWithValue("diff", And(ContainSubstring("\n+    owner: Lee\n"), ContainSubstring("\n keeper: Lee\n"))),
+				Not(HaveKey("namespace")),
+			)),
 			HaveKeyWithValue("Duck d", And(HaveKeyWithValue("changed", false), HaveKeyWithValue("namespace", "default"))),
 			HaveKeyWithValue("CustomResourceDefinition geese.example.org", Not(HaveKey("namespace"))),
 		))

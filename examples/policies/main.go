@@ -1,5 +1,5 @@
-// Policies implements two rules as a webhook that do not need one: policies.yaml expresses them in CEL.
-// docs/policies.md explains when to use which.
+// Policies implements two rules as a webhook that do not need one: mutating.yaml and validating.yaml express them in
+// CEL. docs/policies.md explains when to use which.
 package main
 
 import (

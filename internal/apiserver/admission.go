@@ -214,7 +214,6 @@ func (a *admissionRun) mutateRound(ctx context.Context, round int, reinvocable, 
 			for id := range reinvocable {
 				due[id] = true
 			}
-			clear(reinvocable)
 		}
 		if p := w.ReinvocationPolicy; p != nil && *p == "IfNeeded" {
 			reinvocable[w.id()] = true

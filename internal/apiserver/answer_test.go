@@ -179,21 +179,33 @@ var _ = Describe("An answer of a webhook", func() {
 		Expect(result.AuditAnnotations).To(HaveKeyWithValue("v.example.org/good", "1"))
 	})
 
-	// An API server compares objects, not patches.
-	DescribeTable("has an earlier webhook called again if it changed the object", func(patch string, calls int) {
+	const (
+		ifNeeded = admissionregistrationv1.IfNeededReinvocationPolicy
+		never    = admissionregistrationv1.NeverReinvocationPolicy
+	)
+	const nothing = `[{"op": "replace", "path": "/data/a", "value": "b"}]`
+	adds := func(value string) string { return `[{"op": "add", "path": "/data/c", "value": "` + value + `"}]` }
+
+	type reinvocation = admissionregistrationv1.ReinvocationPolicyType
+	DescribeTable("has webhooks called again", func(expected string, policy reinvocation, patches ...string) {
 		server := &apiserver.Server{Scheme: clientgoscheme.Scheme}
-		reinvoked := func(w *admissionregistrationv1.MutatingWebhook) {
-			w.ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy)
+		set := func(w *admissionregistrationv1.MutatingWebhook) { w.ReinvocationPolicy = &policy }
+		for i, patch := range patches {
+			Expect(server.Add(program(patching(patch), mutating(fmt.Sprint(i, ".example.org"), set), nil))).To(Succeed())
 		}
-		Expect(server.Add(program(respond("v1", `{"uid": "UID", "allowed": true}`), mutating("first.example.org", reinvoked), nil))).To(Succeed())
-		Expect(server.Add(program(patching(patch), mutating("second.example.org", reinvoked), nil))).To(Succeed())
 		result, err := server.Send(GinkgoTB().Context(), apiserver.Request{Operation: admissionv1.Create, Object: object})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.Err).NotTo(HaveOccurred())
-		Expect(result.Calls).To(HaveLen(1 + calls))
+		var calls []string
+		for _, call := range result.Calls {
+			calls = append(calls, strings.TrimSuffix(call.Webhook, ".example.org"))
+		}
+		Expect(strings.Join(calls, " ")).To(Equal(expected))
 	},
-		Entry("by a patch", `[{"op": "add", "path": "/data/c", "value": "d"}]`, 2),
-		Entry("but not by a patch that changes nothing", `[{"op": "replace", "path": "/data/a", "value": "b"}]`, 1),
+		Entry("that come before one that changes the object", "0 1 2 0", ifNeeded, nothing, adds("d"), nothing),
+		Entry("but not after a patch that changes nothing", "0 1", ifNeeded, nothing, nothing),
+		Entry("but not under the policy Never", "0 1", never, nothing, adds("d")),
+		Entry("once more each, where they fight", "0 1 0 1", ifNeeded, adds("d"), adds("e")),
 	)
 })
 

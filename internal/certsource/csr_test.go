@@ -139,6 +139,7 @@ func TestCSRWaitsForApprovalAndThenForTheSigner(t *testing.T) {
 		d := answering(func(int, *csr) {})
 		source := s.source(d)
 		source.Lifetime, source.NamePrefix, source.Log = 3*time.Hour, "cf-webhook", r.log()
+		source.Poll = time.Hour // it looks when its copy of the request changes
 		background(t, source, r)
 		passes(time.Minute)
 		c := d.requests()[0]
@@ -155,6 +156,7 @@ func TestCSRWaitsForApprovalAndThenForTheSigner(t *testing.T) {
 		becomes := func(change func()) {
 			d.mu.Lock()
 			change()
+			c.ResourceVersion += "0"
 			d.mu.Unlock()
 			passes(time.Minute)
 		}

@@ -19,7 +19,10 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
@@ -122,6 +125,33 @@ func PKCS1(key *rsa.PrivateKey) []byte {
 func PKCS8(key crypto.PrivateKey) []byte {
 	GinkgoHelper()
 	return PEM("PRIVATE KEY", Must(x509.MarshalPKCS8PrivateKey(key)))
+}
+
+// SignRequests approves and signs what a signer is asked for, in place of people and controllers. What fails is left to
+// the next call.
+func SignRequests(ctx context.Context, clients kubernetes.Interface, authority *ca.Authority, signer string) {
+	requests := clients.CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
+	if err != nil {
+		return
+	}
+	for _, csr := range list.Items {
+		if len(csr.Status.Certificate) > 0 {
+			continue
+		}
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Spec",
+		}}
+		approved, err := requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
+		if err != nil {
+			continue
+		}
+		block, _ := pem.Decode(approved.Spec.Request)
+		if asked, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
+			approved.Status.Certificate = Sign(authority, asked.PublicKey, ForServer("127.0.0.1"))
+			_, _ = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
+		}
+	}
 }
 
 // IssuerAt returns the key identifier of the CA whose certificate a TLS server presents.
