@@ -47,7 +47,7 @@ type replica struct {
 func newReplica(ctx context.Context, namespace string, c conversion.Of[*unstructured.Unstructured], changes ...func(*eirinix.ManagerOptions)) replica {
 	GinkgoHelper()
 	o := urlOptions(namespace)
-	o.Host, o.ServiceName, o.WebhookNamespace = "", "shops", namespace
+	o.Host, o.ServiceName, o.WebhookNamespace, o.DrainDelay = "", "shops", namespace, -1 // nothing balances calls of replicas here
 	for _, change := range changes {
 		change(&o)
 	}

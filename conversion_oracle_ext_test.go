@@ -325,9 +325,9 @@ var _ = Describe("Random edits in several versions", Label("api-server"), func()
 		}
 		Expect(counts["repeated"]).To(BeNumerically("<", sequences/10))
 	},
-		Entry("stored with all", "v1", 50),
-		Entry("stored without some", "v2", 50),
-		Entry("stored without others", "v3", 50),
+		Entry("stored with all", "v1", 30),
+		Entry("stored without some", "v2", 30),
+		Entry("stored without others", "v3", 30),
 	)
 })
 

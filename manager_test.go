@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -318,3 +320,24 @@ var _ = Describe("GetKubeConnection", func() {
 		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "", "default", 1),
 	)
 })
+
+// A test in a bubble of synctest needs a *testing.T.
+func TestARegistrationEndsInTimeWhenTheAPIServerNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, began, o := NewWithT(t), time.Now(), validOptions()
+		o.RestConfig = &rest.Config{Host: "http://api.invalid", Transport: silent{}}
+		m := NewManager(o)
+		g.Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		g.Expect(m.RegisterExtensions()).To(MatchError(ContainSubstring("not done within 15s")))
+		g.Expect(time.Since(began)).To(Equal(registerTimeout))
+		m.Stop()
+	})
+}
+
+// silent is an API server that accepts and never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}

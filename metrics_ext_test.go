@@ -190,7 +190,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			runManager(ctx, addEnvManager(options))
 		}
 		run() // has what the process has once
-		const more, kibibyte = 10, 1 << 10
+		const more, kibibyte = 5, 1 << 10
 		goroutines, memory := runtime.NumGoroutine(), heap()
 		for range more {
 			run()
