@@ -120,13 +120,3 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 		Expect(Must(sets.Update(ctx, set, metav1.UpdateOptions{DryRun: dryRun})).Spec.Template.Labels).To(HaveKey(seenLabel))
 	}, SpecTimeout(5*patience))
 })
-
-var _ = DescribeTable("Settings.Owned is refused:", func(step any, message string) {
-	m := managerOf(eirinix.ManagerOptions{Host: "127.0.0.1", OperatorFingerprint: "owned"}, step)
-	Expect(m.Validate()).To(MatchError(ContainSubstring(message)))
-},
-	Entry("what is no policy", eirinix.Mutation[*corev1.ConfigMap]{ID: "a", Settings: eirinix.Settings{Owned: "Never"}, Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }},
-		`owned: Unsupported value: "Never": supported values: "Skip", "See"`),
-	Entry("a policy of a validation", eirinix.Validation[*corev1.ConfigMap]{ID: "a", Settings: eirinix.Settings{Owned: eirinix.OwnedSee}, Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }},
-		"leave out Settings.Owned"),
-)

@@ -181,6 +181,5 @@ var promises = map[string][]promise{
 		{"Each object draws one number", "internal/modes/modes_test.go", "is the same for all requests that carry the object"},
 		{"warns for 40 %", "internal/modes/modes_test.go", "hold for a percentage of objects"},
 		{"so the next one of a Deployment draws as the last", "internal/modes/modes_test.go", "the ReplicaSet of a pod, without its hash"},
-		{"so the next one of a Deployment draws as the last", "modes_ext_test.go", "draw once for an object, whatever request carries it"},
 	},
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -123,32 +122,6 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		Expect(unready.Load()).To(BeZero(), "all replicas come to know of a kind at the same time")
 		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
 		Expect(m.Diagnose(ctx).Err()).To(Succeed())
-	}, SpecTimeout(3*patience))
-
-	It("leaves a Manager without any other step ready, and is not registered after Unregister", func(ctx SpecContext) {
-		later := namespace + "-later.example.org"
-		second := shopStep(later)
-		second.ID = "later"
-		m := serveSteps(ctx, namespace, shopStep(group), second)
-		opens(ctx)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "of one group, and the canary's")
-		Expect(m.Unregister(ctx)).To(Succeed())
-		c := anyClient()
-		Expect(c.Create(ctx, definition(later))).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(later))).To(Succeed()) })
-		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
-		Consistently(func() error {
-			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
-			return err
-		}).WithContext(ctx).WithTimeout(time.Second).Should(Satisfy(apierrors.IsNotFound))
-	}, SpecTimeout(4*patience))
-
-	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
-		o := urlOptionsAt(namespace, 8443)
-		m := managerOf(o, shopStep(group), stage(1))
-		Expect(m.RegisterExtensions()).To(MatchError(And(ContainSubstring("shop-defaults"), ContainSubstring("all others are registered"))))
-		DeferCleanup(m.Unregister)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "that of config maps, and the canary's")
 	}, SpecTimeout(3*patience))
 })
 
