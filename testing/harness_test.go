@@ -32,6 +32,8 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // labeller sets a label of pods.
@@ -98,8 +100,7 @@ var _ = Describe("The Harness", func() {
 
 	It("keeps Managers away from clusters that the machine knows", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), labeller("a", "b"))
-		config, err := h.Manager().GetKubeConnection()
-		Expect(err).NotTo(HaveOccurred())
+		config := Must(h.Manager().GetKubeConnection())
 		Expect(config.Host).To(Equal(h.API().RestConfig().Host))
 	})
 
@@ -309,8 +310,7 @@ var _ = Describe("The Harness", func() {
 			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), AllowClusterCritical: true},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
 		})
-		played, err := offline.Of(h.Manager(), offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		played := Must(offline.Of(h.Manager(), offline.Options{}))
 		Expect(h.Create(played.Validating)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
 		Expect(h.Create(configMap("a", nil))).To(eirinixtest.BeDenied())
 	})
@@ -377,8 +377,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 	catalog := eirinixtest.NewCatalog()
 
 	request := func(pod *corev1.Pod) admission.Request {
-		raw, err := json.Marshal(pod)
-		Expect(err).NotTo(HaveOccurred())
+		raw := Must(json.Marshal(pod))
 		return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}}}
 	}
 
