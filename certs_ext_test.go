@@ -38,9 +38,8 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
 	secret := func(ctx SpecContext) *corev1.Secret {
-		s, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
-		ExpectWithOffset(1, err).NotTo(HaveOccurred())
-		return s
+		GinkgoHelper()
+		return Must(clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{}))
 	}
 	run := func(ctx SpecContext) *eirinix.ExtensionManager {
 		m := addEnvManager(urlOptions(namespace))
@@ -105,10 +104,11 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("is not rotated by a program that may not, which leaves an Event", func(ctx SpecContext) {
-		registering := addEnvManager(urlOptionsAt(namespace, 8443))
+		o := urlOptions(namespace)
+		o.Port = 8443
+		registering := addEnvManager(o)
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		DeferCleanup(registering.Unregister)
-		o := urlOptionsAt(namespace, 8443)
 		o.SetupCertificate = new(false) // the rotation is for another program
 		runManager(ctx, addEnvManager(o))
 		_, err := clients().CoreV1().Secrets(namespace).Patch(ctx, namespace+"-setupcertificate", types.MergePatchType,
@@ -124,8 +124,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 // certificateMetrics returns the metrics of one Secret, by name and role or phase.
 func certificateMetrics(namespace string) map[string]float64 {
 	GinkgoHelper()
-	families, err := ctrlmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := Must(ctrlmetrics.Registry.Gather())
 	found := map[string]float64{}
 	for _, f := range families {
 		for _, metric := range f.GetMetric() {
@@ -245,17 +244,16 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		const name = "kube-apiserver"
 		authority := NewCA(time.Hour, time.Now())
 		namespace, port := newNamespace(ctx), FreePort()
-		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		Must(clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		}, metav1.CreateOptions{}))
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = port, ""
 		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/callers", Names: []string{name}}
 		m := addEnvManager(o)
 		runManager(ctx, m)
 
-		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
+		_, err := createPod(ctx, namespace, NewPod("anonymous", nil))
 		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
 
 		configured := kubernetesWithWebhookCredentials(ctx, authority, name, port)
@@ -263,8 +261,7 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 
 		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
 		DeferCleanup(probe.CloseIdleConnections)
-		resp, err := probe.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
-		Expect(err).NotTo(HaveOccurred())
+		resp := Must(probe.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port)))
 		Expect(resp.Body.Close()).To(Succeed())
 		Expect(resp.StatusCode).To(Equal(http.StatusOK), "the kubelet shows none")
 	}, SpecTimeout(4*patience))
@@ -274,27 +271,23 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, name string, port int32) kubernetes.Interface {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
-	write := func(file string, content any) string {
-		text, err := json.Marshal(content)
-		Expect(err).NotTo(HaveOccurred())
-		path := filepath.Join(dir, file)
-		Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
-		return path
+	written := func(file string, content any) string {
+		write(dir, map[string][]byte{file: Must(json.Marshal(content))})
+		return filepath.Join(dir, file)
 	}
 	certificate, key := Issue(authority, ForClient(name))
-	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
+	credentials := written("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
 		"name": net.JoinHostPort("127.0.0.1", fmt.Sprint(port)),
 		"user": map[string]any{"client-certificate-data": certificate, "client-key-data": key},
 	}}})
 	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
-	config := write("admission.json", map[string]any{
+	config := written("admission.json", map[string]any{
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
 		"plugins": []any{
 			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
 			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
 		},
 	})
-	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config)
-	Expect(err).NotTo(HaveOccurred())
+	server := Must(controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config))
 	return Clients(server.Config())
 }

@@ -343,8 +343,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		for range 2 { // each takes some passes over all objects
 			c := configuration(ctx, m)
 			c.Webhooks[0].ClientConfig.CABundle = nil
-			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-			Expect(err).NotTo(HaveOccurred())
+			Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{}))
 			Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(patience).ShouldNot(BeEmpty())
 		}
 		Expect(p.used.refusals()).To(Equal(before))
@@ -366,8 +365,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 // documentedRules returns the rules of docs/deploy.md, for this fingerprint.
 func documentedRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
 	GinkgoHelper()
-	text, err := os.ReadFile("docs/deploy.md")
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(os.ReadFile("docs/deploy.md"))
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	Expect(found).NotTo(BeNil())
 	text = []byte(strings.NewReplacer("eirini-x-", fingerprint+"-", "cf-system", own).Replace(string(found[1])))
