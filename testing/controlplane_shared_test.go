@@ -135,6 +135,16 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(t.log).To(BeEmpty(), "it is going already")
 	})
 
+	DescribeTable("names namespaces after tests", func(test, prefix string) {
+		name := eirinixtest.StartControlPlane(t, shared).NewNamespace(&namedTB{name: test})
+		Expect(name).To(MatchRegexp("^%s\\w{5}$", prefix))
+	},
+		Entry("plain", "TestSidecar", "testsidecar-"),
+		Entry("with a case", "TestSidecar/no root, ever!", "testsidecar-no-root-ever-"),
+		Entry("long", strings.Repeat("x", 39)+" "+strings.Repeat("y", 40), strings.Repeat("x", 39)+"-"),
+		Entry("of another script", "тест", "test-"),
+	)
+
 	It("is not given to a test when a server of it has ended", func() {
 		plane := eirinixtest.StartControlPlane(t, shared)
 		Expect(plane.APIServer().Stop()).To(Succeed())
@@ -180,16 +190,6 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		}
 		Expect(os.ReadFile(filepath.Join(assets, "etcd.starts"))).To(BeEquivalentTo("started\n"))
 	})
-
-	DescribeTable("names namespaces after tests", func(test, prefix string) {
-		name := eirinixtest.StartControlPlane(t, shared).NewNamespace(&namedTB{name: test})
-		Expect(name).To(MatchRegexp("^%s\\w{5}$", prefix))
-	},
-		Entry("plain", "TestSidecar", "testsidecar-"),
-		Entry("with a case", "TestSidecar/no root, ever!", "testsidecar-no-root-ever-"),
-		Entry("long", strings.Repeat("x", 39)+" "+strings.Repeat("y", 40), strings.Repeat("x", 39)+"-"),
-		Entry("of another script", "тест", "test-"),
-	)
 })
 
 type namedTB struct {

@@ -202,10 +202,8 @@ var _ = Describe("The properties", func() {
 		}, "properties_test.go:", "lists may be empty"),
 		Entry("an extension that fails on fields that the example does not have", "total", func(*eirinixtest.API) any {
 			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
-				for _, v := range pod.Spec.Volumes {
-					if v.ConfigMap != nil {
-						c.Warn("optional: %t", *v.ConfigMap.Optional)
-					}
+				if a := pod.Spec.Affinity; a != nil {
+					c.Warn("nodes: %v", a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 				}
 				return nil
 			})
