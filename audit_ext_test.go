@@ -38,8 +38,6 @@ import (
 	"code.cloudfoundry.org/eirinix/recording"
 )
 
-type roundTripper = roundTrip
-
 // noted is a connection that notes each request as its method and path, and the limits of lists.
 func noted(requests, limits *[]string) *rest.Config {
 	var mu sync.Mutex

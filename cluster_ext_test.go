@@ -64,13 +64,6 @@ func urlOptions(namespace string) eirinix.ManagerOptions {
 	}
 }
 
-// urlOptionsAt are options for URL mode with a port that API servers call; nothing listens there.
-func urlOptionsAt(namespace string, port int32) eirinix.ManagerOptions {
-	o := urlOptions(namespace)
-	o.Port = port
-	return o
-}
-
 // between is a connection whose requests pass f on their way to the API server.
 func between(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
 	config := controlPlane().Config()
@@ -129,9 +122,8 @@ func configurationName(m *eirinix.ExtensionManager) string {
 }
 
 func configuration(ctx context.Context, m *eirinix.ExtensionManager) *admissionregistrationv1.MutatingWebhookConfiguration {
-	c, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
-	ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	return c
+	GinkgoHelper()
+	return Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{}))
 }
 
 func createPod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
@@ -156,17 +148,7 @@ func (addEnv) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req 
 // addEnvManager returns a Manager with the extension addEnv.
 func addEnvManager(options eirinix.ManagerOptions) *eirinix.ExtensionManager {
 	GinkgoHelper()
-	return managerOf(options, addEnv{})
-}
-
-// managerOf returns a Manager with steps.
-func managerOf(options eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
-	GinkgoHelper()
-	m := eirinix.NewManager(options)
-	for _, step := range steps {
-		Expect(m.AddExtension(step)).To(Succeed())
-	}
-	return m
+	return managerWith(options, addEnv{})
 }
 
 // handleFunc is an extension made of a function, with a name.

@@ -20,6 +20,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // A Go snippet in the documentation that names a file in its first line stands in that file, and so is compiled.
@@ -94,8 +96,7 @@ var _ = Describe("The documentation", func() {
 
 	It("lists every finding of a diagnosis, and no other", func() {
 		page := textOf("docs/reference/findings.md")
-		source, err := parser.ParseFile(token.NewFileSet(), "diagnosis/diagnosis.go", nil, 0)
-		Expect(err).NotTo(HaveOccurred())
+		source := Must(parser.ParseFile(token.NewFileSet(), "diagnosis/diagnosis.go", nil, 0))
 		var declared []string
 		ast.Inspect(source, func(n ast.Node) bool {
 			if c, ok := n.(*ast.ValueSpec); ok && len(c.Values) == 1 {
@@ -160,8 +161,7 @@ func namesOf(matches [][]string) (all []string) {
 
 func textOf(file string) string {
 	GinkgoHelper()
-	text, err := os.ReadFile(file)
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(os.ReadFile(file))
 	return string(text)
 }
 

@@ -1,6 +1,7 @@
 package eirinix_test
 
-// This file specifies a Manager beside a controller-runtime manager: that of the program, or the one that it makes itself.
+// This file specifies a Manager beside a controller-runtime manager: that of the program, or the one that it makes itself, for
+// Reconcilers as well. It specifies Watchers, too.
 
 import (
 	"context"
@@ -9,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +20,15 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix"
@@ -46,7 +53,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	}
 	add := func(o eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
 		GinkgoHelper()
-		m := managerOf(o, steps...)
+		m := managerWith(o, steps...)
 		DeferCleanup(func(ctx context.Context) {
 			err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})
 			Expect(client.IgnoreNotFound(err)).To(Succeed())
@@ -63,18 +70,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		return cancel, ended
 	}
 
-	It("starts the Manager with it, and stops it", func(ctx SpecContext) {
-		options.KubeManager = kubeManager(nil)
-		m := add(options, handleFunc{name: "cached", handle: addEnv{}.Handle})
-		Expect(m.GetKubeManager()).To(BeIdenticalTo(options.KubeManager))
-		stop, ended := start(options.KubeManager.Start)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		stop()
-		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
-		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("was started before")))
-	}, SpecTimeout(3*patience))
-
 	It("is joined by Run when it runs already", func(ctx SpecContext) {
 		options.KubeManager = kubeManager(nil)
 		stop, ended := start(options.KubeManager.Start)
@@ -90,12 +85,9 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	}, SpecTimeout(3*patience))
 
 	It("has its own webhook server serve, if that has certificates", func(ctx SpecContext) {
-		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
-		put := func(i issuer) {
-			issued := i.issue()
-			write(dir, map[string][]byte{"server.crt": issued["tls.crt"], "server.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
-		}
-		put(first)
+		dir, elsewhere := GinkgoT().TempDir(), newIssuer()
+		issued := elsewhere.issue()
+		write(dir, map[string][]byte{"server.crt": issued["tls.crt"], "server.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
 		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
 		options.KubeManager, options.ListenAddress = kubeManager(server), ""
 		m := add(options, addEnv{})
@@ -103,16 +95,8 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
-		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
-		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(first.CertificatePEM))
-
-		put(second) // the server goes over to it at its own time, and does not wait for the Manager
-		Eventually(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }).
-			WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
-		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Eventually(func(g Gomega) { // an API server acts on a configuration some milliseconds after it took it
-			g.Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
-		}).WithTimeout(patience).Should(Succeed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(elsewhere.CertificatePEM))
 	}, SpecTimeout(4*patience))
 
 	It("has a server of ours serve with its TLSOpts, and at its address", func(ctx SpecContext) {
@@ -200,7 +184,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(logs.FilterMessageSnippet("TLSOpts, Host and Port of its webhook server do not apply").Len()).To(Equal(1))
 	})
 
-	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
+	It("starts and stops the Managers that it has, which may be several, with a fingerprint each", func(ctx SpecContext) {
 		mgr := kubeManager(nil)
 		var managers []*eirinix.ExtensionManager
 		for _, key := range []string{"one", "two"} {
@@ -211,11 +195,15 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 				return nil
 			}}))
 		}
-		start(mgr.Start)
+		stop, ended := start(mgr.Start)
 		for _, m := range managers {
+			Expect(m.GetKubeManager()).To(BeIdenticalTo(mgr))
 			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		}
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"one": "yes", "two": "yes"})))
+		stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+		Expect(managers[0].Run(ctx)).To(MatchError(ContainSubstring("was started before")))
 	}, SpecTimeout(3*patience))
 
 	It("gets an error for options without a meaning there", func() {
@@ -247,7 +235,7 @@ func (labelled) Default(context.Context, *corev1.Pod) error { return nil }
 var _ = Describe("The controller-runtime manager of a running Manager", Label("api-server"), func() {
 	It("is started by who asks for it first, also while it runs, and ends with it", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		m := managerOf(urlOptions(namespace), handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+		m := managerWith(urlOptions(namespace), handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
 			var secrets corev1.SecretList
 			if err := m.GetKubeManager().GetClient().List(ctx, &secrets, client.InNamespace(req.Namespace)); err != nil {
 				return webhook.Errored(http.StatusInternalServerError, err)
@@ -269,4 +257,147 @@ var _ = Describe("The controller-runtime manager of a running Manager", Label("a
 		Eventually(ended).WithTimeout(patience).Should(BeClosed())
 		Expect(m.GetKubeManager()).NotTo(BeNil(), "and does not wait")
 	}, SpecTimeout(3*patience))
+})
+
+// eventLog is a Watcher that records its events, as "TYPE name".
+type eventLog struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (l *eventLog) Handle(_ eirinix.Manager, e watch.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, string(e.Type)+" "+e.Object.(*corev1.Pod).Name)
+}
+
+func (l *eventLog) Seen() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.seen...)
+}
+
+var _ = Describe("A Watcher", Label("api-server"), func() {
+	var (
+		namespace string
+		events    *eventLog
+	)
+	BeforeEach(func(ctx SpecContext) { namespace, events = newNamespace(ctx), &eventLog{} })
+
+	It("does not keep a Manager that cannot start", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		o.ListenAddress = "192.0.2.1:1" // for documentation: no machine has that address
+		m := addEnvManager(o)
+		Expect(m.AddExtension(events)).To(Succeed())
+		Eventually(startManager(ctx, m)).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("cannot listen"))))
+	}, SpecTimeout(2*patience))
+
+	// watching runs Watch alone, until the spec ends.
+	watching := func(o eirinix.ManagerOptions) (*eirinix.ExtensionManager, <-chan error) {
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(events)).To(Succeed())
+		done := make(chan error, 1)
+		ended := make(chan struct{})
+		go func() { defer close(ended); done <- m.Watch() }()
+		DeferCleanup(func() { m.Stop(); Eventually(ended).WithTimeout(patience).Should(BeClosed()) })
+		return m, done
+	}
+	// options need no Host: a program that only watches is never called.
+	options := func() eirinix.ManagerOptions {
+		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
+	}
+	create := func(ctx context.Context, namespace, name string, labels map[string]string) {
+		GinkgoHelper()
+		Must(createPod(ctx, namespace, NewPod(name, labels)))
+	}
+	// begun waits until the watch is under way: a pod made before would be no event.
+	begun := func(ctx context.Context) {
+		i := 0
+		Eventually(func(g Gomega) {
+			i++
+			create(ctx, namespace, "probe-"+string(rune('a'+i)), map[string]string{eirinix.LabelSourceType: "APP"})
+			g.Eventually(events.Seen).WithTimeout(patience / 60).ShouldNot(BeEmpty())
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+
+	It("receives the events of pods from now on, in one namespace, until Stop", func(ctx SpecContext) {
+		create(ctx, namespace, "old", nil)
+		m, done := watching(options())
+		begun(ctx)
+		create(ctx, namespace, "new", nil)
+		create(ctx, newNamespace(ctx), "elsewhere", nil)
+		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, "new", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+		create(ctx, namespace, "last", nil)
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
+		Expect(events.Seen()).To(ContainElements("ADDED new", "DELETED new"))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("old")))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("elsewhere")))
+		m.Stop()
+		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
+	}, SpecTimeout(2*patience))
+
+	It("receives events of applications only with FilterEiriniApps", func(ctx SpecContext) {
+		o := options()
+		o.FilterEiriniApps = new(true)
+		watching(o)
+		begun(ctx)
+		create(ctx, namespace, "task", nil)
+		create(ctx, namespace, "app", map[string]string{eirinix.LabelSourceType: "APP"})
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED app"))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("task")))
+	}, SpecTimeout(2*patience))
+
+	It("receives every event once beside an extension, and may change the object of an event", func(ctx SpecContext) {
+		m := addEnvManager(urlOptions(namespace))
+		m.AddWatcher(events)
+		go func() { _ = m.Watch() }()
+		runManager(ctx, m)
+		begun(ctx)
+		Expect(createPod(ctx, namespace, NewPod("once", nil))).To(beMutated())
+		create(ctx, namespace, "last", nil)
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
+		Expect(slices.DeleteFunc(events.Seen(), func(e string) bool { return e != "ADDED once" })).To(HaveLen(1))
+	}, SpecTimeout(2*patience))
+
+	It("may lack the right to watch, which the error of Watch then names", func(ctx SpecContext) {
+		o := options()
+		o.RestConfig = Must(controlPlane().User("blind-" + namespace))
+		_, done := watching(o)
+		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("needs list and watch on pods"))))
+	}, SpecTimeout(2*patience))
+})
+
+// touch is a Reconciler that annotates every pod it sees.
+type touch struct{ manager eirinix.Manager }
+
+func (t *touch) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := t.manager.GetKubeManager().GetClient()
+	pod := &corev1.Pod{}
+	if err := c.Get(ctx, req.NamespacedName, pod); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`))
+	return reconcile.Result{}, c.Patch(ctx, pod, patch)
+}
+
+func (t *touch) Register(m eirinix.Manager) error {
+	t.manager = m
+	return ctrl.NewControllerManagedBy(m.GetKubeManager()).Named("touch").For(&corev1.Pod{}).Complete(t)
+}
+
+var _ = Describe("A Reconciler", Label("api-server"), func() {
+	It("runs beside extensions, within the namespace of the options", func(ctx SpecContext) {
+		namespace, other := newNamespace(ctx), newNamespace(ctx)
+		m := addEnvManager(urlOptions(namespace))
+		Expect(m.AddExtension(&touch{})).To(Succeed())
+		runManager(ctx, m)
+
+		outside := Must(createPod(ctx, other, NewPod("pod", nil)))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Eventually(func() (*corev1.Pod, error) {
+			return clients().CoreV1().Pods(namespace).Get(ctx, "pod", metav1.GetOptions{})
+		}).WithContext(ctx).WithTimeout(patience).Should(HaveField("Annotations", HaveKeyWithValue("touched", "yes")))
+		Expect(clients().CoreV1().Pods(other).Get(ctx, "pod", metav1.GetOptions{})).
+			To(HaveField("ResourceVersion", outside.ResourceVersion))
+	}, SpecTimeout(2*patience))
 })

@@ -1,6 +1,7 @@
 package eirinix_test
 
-// This file specifies what a program does for pods while it runs, and how it starts and stops beside an API server.
+// This file specifies what a program does for pods while it runs, how it starts and stops beside an API server, how it looks after
+// its configuration, and what a diagnosis finds of it. Each finding is in internal/diagnose.
 
 import (
 	"context"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,10 +29,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -49,65 +52,44 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
-	It("comes out changed by a host with an IPv6 address", func(ctx SpecContext) {
-		l, err := net.Listen("tcp", "[::1]:0")
-		if err != nil {
-			Skip(fmt.Sprintf("this machine has no IPv6: %v", err))
-		}
-		Expect(l.Close()).To(Succeed())
+	It("is refused where an extension denies it, also under Ignore", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.Host, o.ListenAddress = "[::1]", "[::1]:0"
-		runManager(ctx, addEnvManager(o))
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		o.FailurePolicy = new(admissionregistrationv1.Ignore)
+		runManager(ctx, managerWith(o, handleFunc{name: "judge", handle: func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+			return admission.Denied("too big")
+		}}))
+		_, err := createPod(ctx, namespace, NewPod("pod", nil))
+		Expect(err).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("too big"))))
 	}, SpecTimeout(2*patience))
-
-	DescribeTable("has the outcome that an extension decides on",
-		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, answer func() admission.Response, outcome OmegaMatcher) {
-			o := urlOptions(namespace)
-			o.FailurePolicy = &policy
-			runManager(ctx, managerOf(o, handleFunc{name: "judge", handle: func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
-				return answer()
-			}}))
-			_, err := createPod(ctx, namespace, NewPod("pod", nil))
-			Expect(err).To(outcome)
-		},
-		Entry("denied: it is refused, also under Ignore", admissionregistrationv1.Ignore,
-			func() admission.Response { return admission.Denied("too big") },
-			And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("too big"))), SpecTimeout(2*patience)),
-		Entry("errored under Fail: it is refused, and the extension is named", admissionregistrationv1.Fail,
-			func() admission.Response { return admission.Errored(500, errors.New("no database")) },
-			And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring(`step \"judge\" failed: no database`))), SpecTimeout(2*patience)),
-		Entry("panic under Ignore: it is let in", admissionregistrationv1.Ignore,
-			func() admission.Response { panic("oops") }, BeNil(), SpecTimeout(2*patience)),
-	)
 })
 
 var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	It("finishes the call in flight when it is stopped, and its context lives", func(ctx SpecContext) {
+	It("finishes the call in flight when it is stopped, also from within that, and its context lives", func(ctx SpecContext) {
 		arrived, release := make(chan struct{}), make(chan struct{})
-		m := managerOf(urlOptions(namespace), handleFunc{name: "slow", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+		m := managerWith(urlOptions(namespace), handleFunc{name: "slow", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+			m.Stop()
 			close(arrived)
 			<-release
 			Expect(ctx.Err()).NotTo(HaveOccurred())
 			Expect(m.GetContext().Err()).NotTo(HaveOccurred())
 			return addEnv{}.Handle(ctx, m, pod, req)
 		}})
-		runManager(ctx, m)
+		done := startManager(ctx, m)
+		Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
 		created := make(chan any, 1)
 		go func() {
 			defer GinkgoRecover()
-			pod, err := createPod(ctx, namespace, NewPod("pod", nil))
-			Expect(err).NotTo(HaveOccurred())
+			pod := Must(createPod(ctx, namespace, NewPod("pod", nil)))
 			created <- pod
 		}()
 		Eventually(arrived).WithContext(ctx).Should(BeClosed())
-		m.Stop()
 		Eventually(health).WithArguments(m, "/healthz").WithContext(ctx).Should(BeZero(), "the port is closed to newcomers")
 		close(release)
 		Eventually(created).WithContext(ctx).Should(Receive(beMutated()))
+		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
 	}, SpecTimeout(2*patience))
 
 	It("leaves no goroutine behind", func(ctx SpecContext) {
@@ -124,7 +106,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 			gleak.IgnoringInBacktrace("net/http.(*http2"), gleak.IgnoringInBacktrace("internal/http2")))
 	}, SpecTimeout(3*patience))
 
-	It("waits for an API server that is not up yet, and logs this", func(ctx SpecContext) {
+	It("waits for an API server that is not up yet, and makes up for the changes that it missed during an outage", func(ctx SpecContext) {
 		api := &outage{bodies: map[io.Closer]bool{}}
 		api.begin()
 		logger, logs := Observed()
@@ -136,44 +118,17 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 			WithTimeout(patience).Should(BeNumerically(">=", 2))
 		api.end()
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-	}, SpecTimeout(3*patience))
 
-	It("can be stopped from a handler, which finishes its call", func(ctx SpecContext) {
-		m := managerOf(urlOptions(namespace), handleFunc{name: "last", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
-			m.Stop()
-			return addEnv{}.Handle(ctx, m, pod, req)
-		}})
-		done := startManager(ctx, m)
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
-	}, SpecTimeout(2*patience))
-
-	It("ends a registration in time when the API server accepts and never answers", func(ctx SpecContext) {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(l.Close)
-		o := urlOptionsAt(namespace, 8443)
-		o.RestConfig = &rest.Config{Host: "http://" + l.Addr().String()}
-		Expect(addEnvManager(o).RegisterExtensions()).To(MatchError(ContainSubstring("within")))
-	}, SpecTimeout(3*patience))
-
-	It("makes up for the changes that it missed during an outage of the API server", func(ctx SpecContext) {
-		api := &outage{bodies: map[io.Closer]bool{}}
-		o := urlOptions(namespace)
-		o.RestConfig = between(api.pass)
-		m := addEnvManager(o)
-		runManager(ctx, m)
+		before := api.refused.Load()
 		api.begin()
 		c := configuration(ctx, m)
 		c.Webhooks[0].ClientConfig.CABundle = nil
-		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(api.refused.Load).WithTimeout(patience).Should(BeNumerically(">", 0))
+		Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{}))
+		Eventually(api.refused.Load).WithTimeout(patience).Should(BeNumerically(">", before))
 		api.end()
 		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(5*patience))
+	}, SpecTimeout(6*patience))
 })
 
 // health asks the webhook's own port, as the kubelet would.
@@ -269,15 +224,13 @@ var _ = Describe("A program that calls Start", Label("api-server"), func() {
 		namespace := newNamespace(ctx)
 		program := exec.Command(os.Args[0])
 		program.Env = append(os.Environ(), programNamespace+"="+namespace, "EIRINIX_SPEC_KUBECONFIG="+controlPlane().Kubeconfig())
-		session, err := gexec.Start(program, GinkgoWriter, GinkgoWriter)
-		Expect(err).NotTo(HaveOccurred())
+		session = Must(gexec.Start(program, GinkgoWriter, GinkgoWriter))
 		DeferCleanup(func(ctx context.Context) {
 			session.Kill().Wait(patience)
 			_ = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, namespace+"-mutating-hook", metav1.DeleteOptions{})
 		})
 		Eventually(session).WithContext(ctx).WithTimeout(patience).Should(gbytes.Say(`ready (\S+)\n`))
-		_, err = fmt.Sscanf(string(session.Out.Contents()), "ready %s", &address)
-		Expect(err).NotTo(HaveOccurred())
+		Must(fmt.Sscanf(string(session.Out.Contents()), "ready %s", &address))
 		return session, address
 	}
 
@@ -298,3 +251,186 @@ var _ = Describe("A program that calls Start", Label("api-server"), func() {
 		Expect(string(program.Out.Contents())).To(And(ContainSubstring("second signal"), Not(ContainSubstring("drained"))))
 	}, SpecTimeout(2*patience))
 })
+
+var _ = Describe("The configuration of a program", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	run := func(ctx SpecContext, o eirinix.ManagerOptions) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := addEnvManager(o)
+		runManager(ctx, m)
+		return m
+	}
+	get := func(ctx context.Context) error {
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+		return err
+	}
+
+	It("is owned by the namespace that the program lives in, though the API server does not answer for a moment", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		var asked atomic.Int32
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces/"+namespace) && asked.Add(1) == 1 {
+				return answered(r, apierrors.NewServiceUnavailable("for a moment"))
+			}
+			return next.RoundTrip(r)
+		})
+		m := run(ctx, o)
+		Expect(asked.Load()).To(BeNumerically(">", 1))
+		Expect(configuration(ctx, m).OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Namespace"), HaveField("Name", namespace))))
+	}, SpecTimeout(2*patience))
+
+	It("is looked after again when it could not be removed", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		var refuse atomic.Bool
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if refuse.Load() && r.Method == http.MethodDelete {
+				return nil, errors.New("no way")
+			}
+			return next.RoundTrip(r)
+		})
+		m := run(ctx, o)
+		refuse.Store(true)
+		Expect(m.Unregister(ctx)).NotTo(Succeed())
+		c := configuration(ctx, m)
+		healthy := c.DeepCopy().Webhooks
+		c.Webhooks[0].ClientConfig.CABundle = nil
+		Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{}))
+		Eventually(func() any { return configuration(ctx, m).Webhooks }).WithTimeout(patience).Should(Equal(healthy))
+	}, SpecTimeout(2*patience))
+
+	It("stays the cluster's while that runs, and is a laptop's seconds after that has stopped", func(ctx SpecContext) {
+		cluster := run(ctx, urlOptions(namespace))
+		before := configuration(ctx, cluster)
+		Expect(before.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Namespace"), HaveField("Name", namespace))))
+		laptop := func() *eirinix.ExtensionManager {
+			o := urlOptions(namespace)
+			o.UnregisterOnStop = true
+			return addEnvManager(o)
+		}
+		m := laptop()
+		var refused error
+		Eventually(startManager(ctx, m)).WithTimeout(patience).Should(Receive(&refused))
+		Expect(refused).To(MatchError(And(ContainSubstring("https://"+cluster.Addr().String()), ContainSubstring("https://"+m.Addr().String()), ContainSubstring("OperatorFingerprint"))))
+		Expect(m.Ready()).NotTo(BeClosed())
+		Expect(configuration(ctx, cluster)).To(Equal(before), "nothing of it is touched")
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
+
+		cluster.Stop()
+		m = laptop()
+		runManager(ctx, m)
+		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).To(HavePrefix("https://" + m.Addr().String() + "/"))
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
+		m.Stop()
+		Eventually(get).WithContext(ctx).WithTimeout(patience).Should(Satisfy(apierrors.IsNotFound))
+	}, SpecTimeout(3*patience))
+
+	It("is healed when it was edited or deleted", func(ctx SpecContext) {
+		m := run(ctx, urlOptions(namespace))
+		hooks := clients().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		before := configuration(ctx, m)
+		edited := before.DeepCopy()
+		edited.Webhooks[0].FailurePolicy, edited.Webhooks[0].NamespaceSelector = new(admissionregistrationv1.Ignore), &metav1.LabelSelector{}
+		Must(hooks.Update(ctx, edited, metav1.UpdateOptions{}))
+		Eventually(func() any { return configuration(ctx, m).Webhooks }).WithTimeout(patience).Should(Equal(before.Webhooks))
+		Expect(hooks.Delete(ctx, before.Name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(get).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(2*patience))
+
+	It("has a metric and an Event that name the tool which applies its own copy again and again", func(ctx SpecContext) {
+		run(ctx, urlOptions(namespace))
+		hooks := clients().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		undo := func() error {
+			c, err := hooks.Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+			if err != nil || *c.Webhooks[0].FailurePolicy == admissionregistrationv1.Ignore {
+				return err
+			}
+			c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+			_, err = hooks.Update(ctx, c, metav1.UpdateOptions{FieldManager: "gitops"})
+			if apierrors.IsConflict(err) {
+				return nil
+			}
+			return err
+		}
+		contested := "eirinix_registration_contested " + namespace + "-mutating-hook MutatingWebhookConfiguration"
+		Eventually(func(g Gomega) {
+			g.Expect(undo()).To(Succeed())
+			g.Expect(certificateMetrics(namespace)).To(HaveKeyWithValue(contested, BeNumerically(">", 5)))
+		}).WithPolling(50 * time.Millisecond).WithTimeout(patience).Should(Succeed())
+		Eventually(func(g Gomega) {
+			events, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", "RegistrationContested"), HaveField("Message", ContainSubstring(`edited or deleted by "gitops"`)))))
+		}).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(3*patience))
+})
+
+var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+	})
+
+	It("finds no problem, from within and from elsewhere, leaves nothing behind, and asks no step about its own question", func(ctx SpecContext) {
+		logger, logs := Observed()
+		options.Logger = logger
+		var asked atomic.Int64
+		counts := eirinix.Mutation[*corev1.ConfigMap]{ID: "counts", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			asked.Add(1)
+			return nil
+		}}
+		healthy := func(report eirinix.Report) {
+			GinkgoHelper()
+			Expect(report.Err()).NotTo(HaveOccurred())
+			_, well := report.Find(diagnosis.Healthy)
+			Expect(well).To(BeTrue(), "%s", report)
+		}
+		m := managerWith(options, addEnv{}, counts)
+		runManager(ctx, m)
+		began := time.Now().Unix()
+		healthy(m.Diagnose(ctx))
+		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+		for _, line := range logs.All() {
+			Expect(line.ContextMap()).NotTo(ContainElement(Equal("")), line.Message)
+			Expect(fmt.Sprint(line.ContextMap())).NotTo(ContainSubstring("call RegisterExtensions"), "%s: it is about to do that itself", line.Message)
+		}
+		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", BeNumerically(">=", began)))
+		maps := clients().CoreV1().ConfigMaps(namespace)
+		Expect(Must(maps.List(ctx, metav1.ListOptions{})).Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))
+		Expect(asked.Load()).To(BeZero())
+		Must(maps.Create(ctx, newConfigMap("one", nil), metav1.CreateOptions{}))
+		Expect(asked.Load()).To(BeEquivalentTo(1))
+
+		options.Port = int32(portOf(m))
+		healthy(managerWith(options, addEnv{}, counts).Diagnose(ctx))
+		Expect(m.Ready()).To(BeClosed())
+	}, SpecTimeout(3*patience))
+
+	It("prints the missing rights as a manifest when it lacks rights", func(ctx SpecContext) {
+		config := Must(controlPlane().User("powerless-" + namespace))
+		logger, logs := Observed()
+		options.Logger, options.RestConfig = logger, config
+		err := addEnvManager(options).Run(ctx)
+		Expect(err).To(MatchError(And(
+			ContainSubstring("needs get, create, update on secrets"),
+			ContainSubstring("Grant the missing rights with kubectl apply -f -"),
+			ContainSubstring("kind: ClusterRole\n"), ContainSubstring("kind: RoleBinding\n"), ContainSubstring("name: powerless-"+namespace))))
+		Expect(logs.FilterMessageSnippet("rights are missing").Len()).To(Equal(1))
+		options.Port = 8443
+		Expect(addEnvManager(options).RegisterExtensions()).To(MatchError(ContainSubstring("Grant the missing rights with kubectl apply -f -")))
+	}, SpecTimeout(patience))
+
+	It("has a name that no extension may have", func() {
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(handleFunc{name: diagnose.CanaryName, handle: addEnv{}.Handle})).To(Succeed())
+		Expect(m.Validate()).To(MatchError(ContainSubstring("has the name of the webhook that Diagnose calls")))
+	})
+})
+
+// portOf is the port that a Manager listens on.
+func portOf(m *eirinix.ExtensionManager) int { return m.Addr().(*net.TCPAddr).Port }

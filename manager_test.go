@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -170,8 +172,7 @@ var _ = Describe("Manager", func() {
 	})
 
 	It("lets a readyz check pass that asks a KubeManager's server which it has switched off", func() {
-		kube, err := manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
-		Expect(err).NotTo(HaveOccurred())
+		kube := Must(manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}}))
 		check := kube.GetWebhookServer().StartedChecker()
 		Expect(check(nil)).To(MatchError(ContainSubstring("not been started")))
 		o := validOptions()
@@ -264,8 +265,7 @@ var _ = Describe("GetKubeConnection", func() {
 		o := validOptions()
 		o.RestConfig = &rest.Config{Host: "https://rest.example.org"}
 		m := NewManager(o)
-		got, err := m.GetKubeConnection()
-		Expect(err).NotTo(HaveOccurred())
+		got := Must(m.GetKubeConnection())
 		Expect(got).To(And(HaveField("Host", o.RestConfig.Host), HaveField("UserAgent", HaveSuffix(" eirinix/eirini-x"))))
 		Expect(o.RestConfig).To(Equal(&rest.Config{Host: "https://rest.example.org"}))
 		Expect(m.GetKubeConnection()).To(BeIdenticalTo(got))
@@ -291,8 +291,7 @@ var _ = Describe("GetKubeConnection", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
 		Expect(accepted).To(Receive(BeEmpty()))
-		users, err := m.GetKubeClient()
-		Expect(err).NotTo(HaveOccurred())
+		users := Must(m.GetKubeClient())
 		Expect(users.RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
 		Expect(accepted).To(Receive(Equal("gzip")))
 	})
@@ -306,8 +305,7 @@ var _ = Describe("GetKubeConnection", func() {
 			o.KubeConfig = WriteKubeconfig(folder, "given", "https://given.example.org", contextNamespace)
 			change(&o)
 			m := NewManager(o)
-			_, err := m.GetKubeConnection()
-			Expect(err).NotTo(HaveOccurred())
+			Must(m.GetKubeConnection())
 			Expect(m.given().secretNamespace()).To(Equal(expected))
 			Expect(logs.FilterMessageSnippet(`"default"`).Len()).To(Equal(said))
 		},
@@ -318,3 +316,24 @@ var _ = Describe("GetKubeConnection", func() {
 		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "", "default", 1),
 	)
 })
+
+// A test in a bubble of synctest needs a *testing.T.
+func TestARegistrationEndsInTimeWhenTheAPIServerNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, began, o := NewWithT(t), time.Now(), validOptions()
+		o.RestConfig = &rest.Config{Host: "http://api.invalid", Transport: silent{}}
+		m := NewManager(o)
+		g.Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		g.Expect(m.RegisterExtensions()).To(MatchError(ContainSubstring("not done within 15s")))
+		g.Expect(time.Since(began)).To(Equal(registerTimeout))
+		m.Stop()
+	})
+}
+
+// silent is an API server that accepts and never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}

@@ -284,20 +284,9 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			live: registers, registering: true,
 			idle: uses("leases", "update"), // while another version lives
 		}, SpecTimeout(10*patience)),
-		Entry("of the Deployment that serves the registration of others", mode{
+		Entry("of the Deployment that serves the registration of others, with client CAs in a ConfigMap", mode{
 			change: func(p *play) {
-				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
-				p.added = []any{addEnv{}}
-			},
-			live: func(ctx context.Context, p *play, config *rest.Config) error {
-				Expect(p.manager(controlPlane().Config()).RegisterExtensions()).To(Succeed())
-				return runs(ctx, p, config)
-			},
-			idle: gets,
-		}, SpecTimeout(10*patience)),
-		Entry("of the same with client CAs in a ConfigMap", mode{
-			change: func(p *play) {
-				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
+				p.options.RegisterWebHook, p.options.UnregisterOnStop, p.added = new(false), true, []any{addEnv{}}
 				p.options.ClientCA.ConfigMap = p.pods + "/callers"
 			},
 			live: func(ctx context.Context, p *play, config *rest.Config) error {
@@ -314,16 +303,6 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			},
 			live: issued(runs),
 			idle: slices.Concat(events, around, uses(configMutating, "update")),
-		}, SpecTimeout(10*patience)),
-		Entry("of the Job that registers the CA of such a Secret", mode{
-			change: func(p *play) {
-				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
-				p.options.Certificates = eirinix.FromSecret("", "webhook-cert")
-			},
-			live: issued(func(_ context.Context, p *play, config *rest.Config) error {
-				return p.manager(config).RegisterExtensions()
-			}), registering: true,
-			idle: slices.Concat(uses("leases", "update"), events, uses(configMutating, "update")),
 		}, SpecTimeout(10*patience)),
 		Entry("with certificates from a signer", mode{
 			change: func(p *play) {
@@ -352,9 +331,6 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 	},
 		Entry("to see its namespace", right{"get", "namespaces"}, "will outlive the namespace", mode{live: runs}, SpecTimeout(3*patience)),
 		Entry("to record that it stops", right{"update", "leases"}, "could not record in the Lease that this replica stops", mode{live: runs}, SpecTimeout(3*patience)),
-		Entry("to create a configuration, in a Job", right{"create", configMutating}, "needs get, create and update on "+configMutating, mode{live: registers, registering: true}, SpecTimeout(3*patience)),
-		Entry("to remove a configuration", right{"delete", configMutating}, "needs get and delete on "+configMutating, mode{live: runs}, SpecTimeout(3*patience)),
-		Entry("to replace the CA", right{"update", "secrets"}, "needs get, create, update on secrets", mode{live: runsAndRotates}, SpecTimeout(3*patience)),
 		Entry("to see other versions", right{"get", "leases"}, "versions of this program cannot see each other", mode{live: registers, registering: true}, SpecTimeout(3*patience)),
 	)
 
@@ -367,8 +343,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		for range 2 { // each takes some passes over all objects
 			c := configuration(ctx, m)
 			c.Webhooks[0].ClientConfig.CABundle = nil
-			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
-			Expect(err).NotTo(HaveOccurred())
+			Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{}))
 			Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(patience).ShouldNot(BeEmpty())
 		}
 		Expect(p.used.refusals()).To(Equal(before))
@@ -390,8 +365,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 // documentedRules returns the rules of docs/deploy.md, for this fingerprint.
 func documentedRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
 	GinkgoHelper()
-	text, err := os.ReadFile("docs/deploy.md")
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(os.ReadFile("docs/deploy.md"))
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	Expect(found).NotTo(BeNil())
 	text = []byte(strings.NewReplacer("eirini-x-", fingerprint+"-", "cf-system", own).Replace(string(found[1])))

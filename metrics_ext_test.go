@@ -1,5 +1,7 @@
 package eirinix_test
 
+// This file specifies metrics as their readers get them, and what a Manager at rest costs.
+
 import (
 	"context"
 	"crypto/tls"
@@ -25,7 +27,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -87,87 +88,48 @@ func scrape(ctx context.Context, url, token string, roots *x509.CertPool) (statu
 	return status, body, err
 }
 
-// scraped is the life of a pod whose metrics are read with the rights that the manifests have for that.
+// scraped is the life of a pod whose metrics are read with the rights that the manifests have for that, and by no others.
 func scraped(ctx context.Context, p *play, config *rest.Config) error {
 	return p.running(ctx, p.manager(config), func(ctx context.Context) error {
-		token, err := tokenOf(ctx, p.own, "prometheus")
-		if err := errors.Join(err, bindTo(ctx, "eirinix:"+p.pods+":metrics", p.own, "prometheus"), p.called(ctx)); err != nil {
+		token, unbound := Must(tokenOf(ctx, p.own, "prometheus")), Must(tokenOf(ctx, p.own, "another"))
+		if err := errors.Join(bindTo(ctx, "eirinix:"+p.pods+":metrics", p.own, "prometheus"), p.called(ctx),
+			until(ctx, func() error { return mayScrape(ctx, p.own, "prometheus") })); err != nil {
 			return err
 		}
-		if p.without.Resource != "/metrics" {
-			if err := until(ctx, func() error { return mayScrape(ctx, p.own, "prometheus") }); err != nil {
+		for caller, expected := range map[string]int{token: http.StatusOK, unbound: http.StatusForbidden, "no.such.token": http.StatusUnauthorized} {
+			status, body, err := scrape(ctx, "https://127.0.0.1"+p.options.MetricsBindAddress+"/metrics", caller, nil)
+			if err != nil {
 				return err
+			} else if status != expected || strings.Contains(body, "eirinix_") != (status == http.StatusOK) {
+				return fmt.Errorf("%d and not %d: %s", status, expected, body)
 			}
 		}
-		status, body, err := scrape(ctx, "https://127.0.0.1"+p.options.MetricsBindAddress+"/metrics", token, nil)
-		if err == nil && status != http.StatusOK {
-			err = errors.New(body)
-		}
-		return err
+		return nil
 	})
 }
 
-var _ = Describe("Metrics", Label("api-server"), func() {
-	const some = "eirinix_certificate_expiration_timestamp_seconds"
-	var (
-		namespace, url string
-		options        eirinix.ManagerOptions
-	)
-	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
-		options = urlOptions(namespace)
-		port := FreePort()
-		options.MetricsBindAddress, url = fmt.Sprintf(":%d", port), fmt.Sprintf("https://127.0.0.1:%d/metrics", port)
-	})
-	It("are read by callers that may get them, and by no others, over the program's own certificate", func(ctx SpecContext) {
-		token, err := tokenOf(ctx, namespace, "prometheus")
-		Expect(err).NotTo(HaveOccurred())
-		unbound, err := tokenOf(ctx, namespace, "default-to-nothing")
-		Expect(err).NotTo(HaveOccurred())
-		role, err := clients().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"},
-			Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(bindTo(ctx, role.Name, namespace, "prometheus")).To(Succeed())
-		runManager(ctx, addEnvManager(options))
+var _ = It("Metrics are served with a certificate while the program waits for its own, and then with that", Label("api-server"), func(ctx SpecContext) {
+	namespace, port := newNamespace(ctx), FreePort()
+	registering := urlOptions(namespace)
+	registering.Port, registering.ListenAddress = FreePort(), ""
+	serving, url := registering, fmt.Sprintf("https://127.0.0.1:%d/metrics", port)
+	serving.MetricsBindAddress = fmt.Sprint(":", port)
+	serving.RegisterWebHook, serving.SetupCertificate = new(false), new(false)
+	m := addEnvManager(serving)
+	startManager(ctx, m)
+	status, body, err := scrape(ctx, url, "", nil)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(status).To(Equal(http.StatusUnauthorized), body)
+	Expect(m.Ready()).NotTo(BeClosed())
 
-		secret, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		roots := x509.NewCertPool()
-		Expect(roots.AppendCertsFromPEM(secret.Data["ca.crt"])).To(BeTrue())
-		Eventually(mayScrape).WithArguments(ctx, namespace, "prometheus").WithTimeout(patience).Should(Succeed())
-		status, body, err := scrape(ctx, url, token, roots)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(status).To(Equal(http.StatusOK), body)
-		Expect(body).To(ContainSubstring(some))
-		for caller, expected := range map[string]int{"": http.StatusUnauthorized, "no.such.token": http.StatusUnauthorized, unbound: http.StatusForbidden} {
-			status, body, err := scrape(ctx, url, caller, roots)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(status).To(Equal(expected), body)
-			Expect(body).NotTo(ContainSubstring(some))
-		}
-	}, SpecTimeout(2*patience))
-
-	It("are served with a certificate while the program waits for its own", func(ctx SpecContext) {
-		options.RegisterWebHook, options.SetupCertificate = new(false), new(false)
-		m := addEnvManager(options)
-		startManager(ctx, m)
-		status, body, err := scrape(ctx, url, "", nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(status).To(Equal(http.StatusUnauthorized), body)
-		Expect(m.Ready()).NotTo(BeClosed())
-	}, SpecTimeout(2*patience))
-
-	It("are plain on loopback, and for every client that reaches the port", func(ctx SpecContext) {
-		options.MetricsBindAddress = "127.0.0.1" + options.MetricsBindAddress
-		runManager(ctx, addEnvManager(options))
-		status, body, err := scrape(ctx, "http"+url[len("https"):], "", nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(status).To(Equal(http.StatusOK))
-		Expect(body).To(ContainSubstring(some))
-	}, SpecTimeout(2*patience))
-})
+	Expect(addEnvManager(registering).RegisterExtensions()).To(Succeed())
+	Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+	roots, secret := x509.NewCertPool(), Must(clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{}))
+	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	status, body, err = scrape(ctx, url, "", roots)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(status).To(Equal(http.StatusUnauthorized), body)
+}, SpecTimeout(3*patience))
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
@@ -190,7 +152,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			runManager(ctx, addEnvManager(options))
 		}
 		run() // has what the process has once
-		const more, kibibyte = 10, 1 << 10
+		const more, kibibyte = 5, 1 << 10
 		goroutines, memory := runtime.NumGoroutine(), heap()
 		for range more {
 			run()

@@ -200,64 +200,6 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		Eventually(said).WithArguments(ctx, "x").WithTimeout(patience).Should(Equal("refused"))
 	}, SpecTimeout(3*patience))
 
-	It("draw once for an object, whatever request carries it", func(ctx SpecContext) {
-		set(ctx, "Deny 50%\nWarn")
-		o := urlOptions(namespace)
-		o.ModesConfigMap = name
-		no := func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("no") }
-		m := managerWith(o, eirinix.Validation[*corev1.Pod]{
-			ID: "owner", Create: no, Delete: no, Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return eirinix.Deny("no") },
-			Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}}},
-		})
-		admin := clients().CoreV1().Pods(namespace)
-		podOf := func(i int, hash string) *corev1.Pod {
-			pod, owner := NewPod(fmt.Sprintf("bare-%d", i), nil), fmt.Sprintf("web-%d-%s", i, hash)
-			if i%2 == 1 {
-				pod.Name, pod.GenerateName, pod.Labels = "", owner+"-", map[string]string{"pod-template-hash": hash}
-				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: "1", Controller: new(true)}}
-			}
-			return pod
-		}
-		var pods []*corev1.Pod
-		for i := range 16 { // before the step is registered
-			pods = append(pods, Must(admin.Create(ctx, podOf(i, "6d4cf56db6"), metav1.CreateOptions{})))
-		}
-		runManager(ctx, m)
-
-		api, warnings := hearing()
-		user := api.CoreV1().Pods(namespace)
-		verdict := func(err error) string {
-			if all := warnings.take(); err == nil && len(all) == 1 {
-				return "warned"
-			} else if len(all) > 0 || !apierrors.IsForbidden(err) {
-				return fmt.Sprint(err, all)
-			}
-			return "refused"
-		}
-		dry := []string{metav1.DryRunAll}
-		Eventually(func() string {
-			return verdict(user.Delete(ctx, pods[0].Name, metav1.DeleteOptions{DryRun: dry}))
-		}).Should(BeElementOf("refused", "warned"))
-		said := map[string]int{}
-		for i, pod := range pods {
-			first := verdict(user.Delete(ctx, pod.Name, metav1.DeleteOptions{DryRun: dry}))
-			said[first]++
-			changed := pod.DeepCopy()
-			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "changed", "yes")
-			changed.GenerateName, changed.OwnerReferences = "mine-", nil
-			_, err := user.Update(ctx, changed, metav1.UpdateOptions{DryRun: dry})
-			Expect(verdict(err)).To(Equal(first), "update of %s", pod.Name)
-			if i%2 == 1 {
-				_, err = user.Create(ctx, podOf(i, "5f6d7c8b9c"), metav1.CreateOptions{DryRun: dry})
-				Expect(verdict(err)).To(Equal(first), "creation by the ReplicaSet after %s", pod.GenerateName)
-			}
-		}
-		Expect(said).To(And(HaveKeyWithValue("refused", BeNumerically(">", 0)), HaveKeyWithValue("warned", BeNumerically(">", 0))))
-	}, SpecTimeout(2*patience))
-
 	It("stop a program that must not read them, with the rule to grant", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.RestConfig = userWith(ctx, namespace, nil, []rbacv1.PolicyRule{

@@ -45,6 +45,15 @@ func inPod(namespace string) {
 	}
 }
 
+// InPod is inPod for specs outside of the package.
+var InPod = inPod
+
+// Within returns a Read whose objects may be that old. A spec cannot wait as long as the shortest Read.MaxStale.
+func Within(age time.Duration, r Read) Read {
+	r.within = age
+	return r
+}
+
 func serviceOptions() ManagerOptions {
 	return ManagerOptions{ServiceName: "logger", WebhookNamespace: "cf", Logger: zap.NewNop().Sugar()}
 }

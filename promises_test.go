@@ -125,9 +125,9 @@ var promises = map[string][]promise{
 		{"for these two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"differ by a minute", "", "a limit, and no promise"},
 	}, "steps.md": {
-		{"within five seconds of its CustomResourceDefinition", "waiting_ext_test.go", "holds back its own step alone, and is registered once it can be"},
+		{"within five seconds of its CustomResourceDefinition", "step_ext_test.go", "holds back its own step alone, and is registered once it can be"},
 		{"an API status of 400, 403 or 422", "step_ext_test.go", "accepts and refuses with the code and causes of its error, on CREATE, UPDATE and DELETE"},
-		{"refuses it with 400, the path", "waiting_ext_test.go", "is denied by typed steps with its path, except under Ignore and in Warn"},
+		{"refuses it with 400, the path", "step_ext_test.go", "is denied by typed steps with its path"},
 		{"gets HTTP 500 with the step's name", chains, `Entry("panic", func(*chain.Call) error`},
 		{"has none if `*Call.DryRun`", "", "a duty of the step"},
 		{"with a code of 500 or more", chains, "in EiriniX's form"},
@@ -157,7 +157,7 @@ var promises = map[string][]promise{
 		{"at most 50 in a second on average", audits, "waits for the rate of the requests that steps send"},
 		{"never values", "audit_ext_test.go", "reports denials and drift with the object, writes nothing and registers nothing"},
 		{"answers to three users differ", audits, "runs a step once for each object, and for few of them as other users"},
-		{"takes a minute, a gap", "internal/audit/convert_test.go", "TestConversionsThatDoNotEnd"},
+		{"takes a minute, a gap", "internal/audit/play_test.go", "TestConversionsThatDoNotEnd"},
 		{"There is one", "", "the list says for what"},
 		{"are not listed within ten seconds", follow, "TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds"},
 		{"at most 20 findings", exits, "lists at most 20 findings of a step and result, or all"},
@@ -181,6 +181,5 @@ var promises = map[string][]promise{
 		{"Each object draws one number", "internal/modes/modes_test.go", "is the same for all requests that carry the object"},
 		{"warns for 40 %", "internal/modes/modes_test.go", "hold for a percentage of objects"},
 		{"so the next one of a Deployment draws as the last", "internal/modes/modes_test.go", "the ReplicaSet of a pod, without its hash"},
-		{"so the next one of a Deployment draws as the last", "modes_ext_test.go", "draw once for an object, whatever request carries it"},
 	},
 }

@@ -1,16 +1,22 @@
 package eirinix_test
 
-// This file specifies the three kinds of steps as an API server calls them, and the recording of its calls.
+// This file specifies the three kinds of steps as an API server calls them, the recording of its calls, and what steps do with the
+// objects that controllers of Kubernetes make and with kinds that a CustomResourceDefinition adds.
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap/zaptest/observer"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -18,8 +24,13 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -95,17 +106,6 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 			"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes", "mutation-stage-3": "yes",
 		})))
 	}, SpecTimeout(2*patience))
-
-	It("sees a dry run, and warns the user", func(ctx SpecContext) {
-		serveSteps(ctx, namespace, eirinix.Mutation[*corev1.ConfigMap]{Apply: func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
-			c.Warn("dry run: %t", *c.DryRun)
-			c.Annotate("seen", "yes")
-			return nil
-		}})
-		api, warnings := hearing()
-		Must(api.CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
-		Expect(warnings.take()).To(Equal([]string{"dry run: true"}))
-	}, SpecTimeout(2*patience))
 })
 
 var _ = Describe("A Validation", Label("api-server"), func() {
@@ -137,14 +137,12 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		_, err := maps.Create(ctx, newConfigMap("a", map[string]string{"e": "bad"}), metav1.CreateOptions{})
 		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
 		Expect(apierrors.HasStatusCause(err, metav1.CauseTypeFieldValueInvalid)).To(BeTrue(), "%v", err)
-		_, err = maps.Create(ctx, newConfigMap("a", map[string]string{"e": "good", "keep": "yes"}), metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Must(maps.Create(ctx, newConfigMap("a", map[string]string{"e": "good", "keep": "yes"}), metav1.CreateOptions{}))
 		_, err = maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"e":"other"}}`), metav1.PatchOptions{})
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring(`e is "good" and stays so`)))
 		Expect(apierrors.IsForbidden(maps.Delete(ctx, "a", metav1.DeleteOptions{}))).To(BeTrue())
-		_, err = maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"keep":"no"}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Must(maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"keep":"no"}}`), metav1.PatchOptions{}))
 		Expect(maps.Delete(ctx, "a", metav1.DeleteOptions{})).To(Succeed())
 
 		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
@@ -257,4 +255,248 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		})
 		Expect(err).To(MatchError("preview: the Manager is already running; use a Manager that has not been started"))
 	}, SpecTimeout(2*patience))
+})
+
+const seenLabel = "seen"
+
+// marks returns a step that marks the labels of a pod template.
+func marks[T client.Object](id string, template func(T) map[string]string) any {
+	return eirinix.Mutation[T]{ID: id, Apply: func(_ context.Context, _ *eirinix.Call, object T) error {
+		template(object)[seenLabel] = "yes"
+		return nil
+	}}
+}
+
+func labelsOfReplicaSet(r *appsv1.ReplicaSet) map[string]string { return r.Spec.Template.Labels }
+
+var _ = Describe("An object with an owner, beside the controllers of Kubernetes", Ordered, Label("api-server"), func() {
+	var (
+		plane   *eirinixtest.ControlPlane
+		clients kubernetes.Interface
+	)
+	BeforeAll(func(ctx SpecContext) {
+		plane = Must(eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter, ControllerManager: true}))
+		DeferCleanup(plane.Stop)
+		clients = Clients(plane.Config())
+	})
+
+	// runs has a program mark objects in a namespace of its own, and returns its log, too.
+	runs := func(ctx context.Context, steps ...any) (namespace string, log *observer.ObservedLogs) {
+		GinkgoHelper()
+		namespace = NewNamespace(ctx, clients, nil).Name
+		o := urlOptions(namespace)
+		o.RestConfig = plane.Config()
+		logger, written := Observed()
+		o.Logger = logger
+		runManager(ctx, managerWith(o, steps...))
+		return namespace, written
+	}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "web", Image: "registry.example.org/web:1"}}},
+	}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	deploys := func(ctx context.Context, namespace string) *appsv1.Deployment {
+		return Must(clients.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1)), Selector: selector, Template: template},
+		}, metav1.CreateOptions{}))
+	}
+	setsOf := func(ctx context.Context, namespace string) []appsv1.ReplicaSet {
+		return Must(clients.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})).Items
+	}
+	dryRun := []string{metav1.DryRunAll}
+
+	It("is left alone if it is a ReplicaSet that the controller of Deployments makes and changes", func(ctx SpecContext) {
+		namespace, log := runs(ctx, marks("sets", labelsOfReplicaSet))
+		Expect(log.FilterMessage("webhook of this version").All()).To(HaveExactElements(HaveField("ContextMap()",
+			HaveKeyWithValue("leavesAlone", "what a controller of Kubernetes or a kubelet keeps as it is"))))
+		deployments := clients.AppsV1().Deployments(namespace)
+		deploys(ctx, namespace)
+		replicas := func() (all []int32) {
+			for _, set := range setsOf(ctx, namespace) {
+				all = append(all, *set.Spec.Replicas)
+			}
+			return all
+		}
+		Eventually(replicas).WithContext(ctx).WithTimeout(patience).Should(Equal([]int32{1}))
+		Must(deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}))
+		Eventually(replicas).WithContext(ctx).WithTimeout(patience).Should(Equal([]int32{2}), "and no second set, which the controller makes when it does not know the first again")
+		Expect(setsOf(ctx, namespace)).To(HaveEach(HaveField("Spec.Template.Labels", Not(HaveKey(seenLabel)))))
+
+		By("changing it as a user")
+		set := setsOf(ctx, namespace)[0]
+		set.Labels["team"], set.ResourceVersion = "a", "" // the controller writes it meanwhile
+		set = *Must(clients.AppsV1().ReplicaSets(namespace).Update(ctx, &set, metav1.UpdateOptions{DryRun: dryRun}))
+		Expect(set.Spec.Template.Labels).NotTo(HaveKey(seenLabel), "labels alone")
+		set.Spec.Template.Spec.Containers[0].Image, set.ResourceVersion = "registry.example.org/evil:1", ""
+		set = *Must(clients.AppsV1().ReplicaSets(namespace).Update(ctx, &set, metav1.UpdateOptions{DryRun: dryRun}))
+		Expect(set.Spec.Template.Labels).To(HaveKey(seenLabel), "its template")
+	}, SpecTimeout(5*patience))
+
+	It("is seen if its user wrote the owner, also in an update that changes more", func(ctx SpecContext) {
+		namespace, _ := runs(ctx, marks("sets", labelsOfReplicaSet),
+			marks("deployments", func(d *appsv1.Deployment) map[string]string { return d.Spec.Template.Labels }))
+		deployment := deploys(ctx, namespace)
+		Expect(deployment.Spec.Template.Labels).To(HaveKey(seenLabel))
+		sets := clients.AppsV1().ReplicaSets(namespace)
+		owner := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: deployment.UID, Controller: new(true)}}
+		set := &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "own", OwnerReferences: owner},
+			Spec:       appsv1.ReplicaSetSpec{Selector: selector, Template: template},
+		}
+		Expect(Must(sets.Create(ctx, set, metav1.CreateOptions{DryRun: dryRun})).Spec.Template.Labels).To(HaveKey(seenLabel))
+
+		By("adding the owner later")
+		set.OwnerReferences = nil
+		set = Must(sets.Create(ctx, set, metav1.CreateOptions{}))
+		set.OwnerReferences, set.ResourceVersion = owner, "" // the controller writes it meanwhile
+		delete(set.Spec.Template.Labels, seenLabel)
+		Expect(Must(sets.Update(ctx, set, metav1.UpdateOptions{DryRun: dryRun})).Spec.Template.Labels).To(HaveKey(seenLabel))
+	}, SpecTimeout(5*patience))
+})
+
+// anyClient reads and writes objects of any kind.
+func anyClient() client.Client {
+	GinkgoHelper()
+	return Must(client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()}))
+}
+
+// definition is that of the kind Shop in a group of the spec's own.
+func definition(group string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "shops." + group},
+		"spec": map[string]any{
+			"group": group, "scope": "Namespaced",
+			"names": map[string]any{"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			}},
+		},
+	}}
+}
+
+func newShop(group, namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": "Shop", "metadata": map[string]any{"namespace": namespace, "name": name},
+	}}
+}
+
+// shopStep opens shops.
+func shopStep(group string) eirinix.Mutation[*unstructured.Unstructured] {
+	return eirinix.Mutation[*unstructured.Unstructured]{
+		ID: "shop-defaults",
+		Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{"shops"}},
+		}}},
+		Apply: func(_ context.Context, _ *eirinix.Call, shop *unstructured.Unstructured) error {
+			return unstructured.SetNestedField(shop.Object, true, "open")
+		},
+	}
+}
+
+var _ = Describe("A step about a kind that the cluster does not serve yet", Label("api-server"), func() {
+	var namespace, group string
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		group = namespace + ".example.org"
+	})
+
+	opens := func(ctx context.Context) {
+		GinkgoHelper()
+		c := anyClient()
+		Expect(c.Create(ctx, definition(group))).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(group))).To(Succeed()) })
+		Eventually(func(g Gomega) {
+			shop := newShop(group, namespace, "corner")
+			_ = c.Delete(ctx, shop)
+			g.Expect(c.Create(ctx, shop)).To(Succeed())
+			g.Expect(shop.Object).To(HaveKeyWithValue("open", true))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+
+	It("holds back its own step alone, and is registered once it can be, without a call of the others lost", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		logger, logs := Observed()
+		o.Logger = logger
+		m := managerWith(o, shopStep(group), eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return eirinix.Deny("no config maps")
+		}})
+		runManager(ctx, m)
+		Expect(logs.FilterMessageSnippet("a step waits until the cluster serves its kind").All()).To(HaveExactElements(HaveField("ContextMap()", And(
+			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
+		Expect(certificateMetrics(namespace)["eirinix_registration_waiting kind"]).To(BeEquivalentTo(1))
+
+		var skipped, unready atomic.Int32
+		stop, refusing := make(chan struct{}), sync.WaitGroup{}
+		refusing.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("skipped", nil), metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
+					skipped.Add(1)
+				}
+				if health(m, "/readyz") != http.StatusOK {
+					unready.Add(1)
+				}
+			}
+		})
+		opens(ctx)
+		close(stop)
+		refusing.Wait()
+		Expect(skipped.Load()).To(BeZero())
+		Expect(unready.Load()).To(BeZero(), "all replicas come to know of a kind at the same time")
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
+		Expect(m.Diagnose(ctx).Err()).To(Succeed())
+	}, SpecTimeout(3*patience))
+})
+
+// limitedShop is the Go type of a Shop whose definition lets anything pass.
+type limitedShop struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Tills             []till `json:"tills,omitempty"`
+}
+
+type till struct {
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+func (s *limitedShop) DeepCopyObject() runtime.Object {
+	c := &limitedShop{TypeMeta: s.TypeMeta, ObjectMeta: *s.ObjectMeta.DeepCopy()}
+	for _, t := range s.Tills {
+		c.Tills = append(c.Tills, till{maps.Clone(t.Limits)})
+	}
+	return c
+}
+
+var _ = Describe("A custom resource with a typo that its definition admits", Label("api-server"), func() {
+	It("is denied by typed steps with its path", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		group := namespace + ".example.org"
+		o := urlOptions(namespace)
+		o.Scheme = runtime.NewScheme()
+		o.Scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Shop"}, &limitedShop{})
+		c := anyClient()
+		Expect(c.Create(ctx, definition(group))).To(Succeed())
+		DeferCleanup(c.Delete, definition(group))
+		runManager(ctx, managerWith(o, eirinix.Validation[*limitedShop]{
+			ID: "limits", Create: func(context.Context, *eirinix.Call, *limitedShop) error { return nil },
+		}))
+		shop := func(cpu string) *unstructured.Unstructured {
+			s := newShop(group, namespace, "a")
+			s.Object["tills"] = []any{map[string]any{}, map[string]any{"limits": map[string]any{"cpu": cpu}}}
+			return s
+		}
+		denied := And(Satisfy(apierrors.IsBadRequest), MatchError(ContainSubstring(
+			"denied the request: tills[1].limits.cpu cannot be read: quantities must match the regular expression")))
+		Eventually(func() error { return c.Create(ctx, shop("1x"), client.DryRunAll) }).
+			WithContext(ctx).WithTimeout(patience).Should(denied)
+		Expect(c.Create(ctx, shop("1"))).To(Succeed())
+	}, SpecTimeout(3*patience))
 })

@@ -37,6 +37,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // foreign is an object that no scheme knows.
@@ -90,8 +92,7 @@ var _ = Describe("A typed step", func() {
 	It("may be of a type of the KubeManager's scheme, or of a built-in one", func() {
 		scheme := runtime.NewScheme()
 		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Foreign"}, &foreign{})
-		kube, err := manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
-		Expect(err).NotTo(HaveOccurred())
+		kube := Must(manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}}))
 		m := NewManager(ManagerOptions{Host: "webhook.example.org", KubeManager: kube})
 		Expect(m.AddExtension(Mutation[*foreign]{ID: "foreign", Apply: func(context.Context, *Call, *foreign) error { return nil }})).To(Succeed())
 		Expect(m.AddExtension(Mutation[*corev1.Pod]{ID: "pod", Apply: apply})).To(Succeed())
@@ -101,12 +102,6 @@ var _ = Describe("A typed step", func() {
 	It("may not have the name of another", func() {
 		Expect(validate(Mutation[*corev1.Pod]{ID: "one", Apply: apply}, Mutation[*corev1.Pod]{ID: "one", Apply: apply})).
 			To(MatchError(ContainSubstring(`"one" is already added`)))
-	})
-
-	It("can be given a Call that was made by hand", func() {
-		c := &Call{}
-		c.Warn("unsent")
-		c.Annotate("key", "unsent")
 	})
 })
 
@@ -211,8 +206,7 @@ var _ = Describe("Settings.Reads", func() {
 		m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 		Expect(m.AddExtension(readingStep(r))).To(Succeed())
 		Expect(m.Validate()).To(Succeed())
-		declared, err := newResolver(m.options, resources.Cluster{}).declaration(&r)
-		Expect(err).NotTo(HaveOccurred())
+		declared := Must(newResolver(m.options, resources.Cluster{}).declaration(&r))
 		Expect(declared.MaxStale).To(Equal(age))
 	},
 		Entry("of a minute", Read{}, time.Minute),
@@ -221,8 +215,7 @@ var _ = Describe("Settings.Reads", func() {
 	)
 
 	DescribeTable("select all labels, or those asked for, and never nothing by mistake", func(l *metav1.LabelSelector, selected string) {
-		declared, err := newResolver(ManagerOptions{}, resources.Cluster{}).declaration(&Read{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}, Labels: l})
-		Expect(err).NotTo(HaveOccurred())
+		declared := Must(newResolver(ManagerOptions{}, resources.Cluster{}).declaration(&Read{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}, Labels: l}))
 		Expect(fmt.Sprint(declared.Labels)).To(Equal(selected))
 	},
 		Entry("without a selector", nil, "<nil>"),
@@ -234,8 +227,7 @@ var _ = Describe("Settings.Reads", func() {
 		registered := func(declared ...Read) []webhookconf.Entry {
 			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
 			Expect(m.AddExtension(readingStep(declared...))).To(Succeed())
-			made, err := m.offline(seam.World{NewMapper: mapper.New, Reads: func(*reads.Set, *runtime.Scheme) seam.Reading { return nil }})
-			Expect(err).NotTo(HaveOccurred())
+			made := Must(m.offline(seam.World{NewMapper: mapper.New, Reads: func(*reads.Set, *runtime.Scheme) seam.Reading { return nil }}))
 			return made.Entries
 		}
 		Expect(registered(Read{Object: &corev1.Secret{}})).To(Equal(registered()))
@@ -244,6 +236,8 @@ var _ = Describe("Settings.Reads", func() {
 	It("are not for a Call that a unit test makes", func() {
 		var pod corev1.Pod
 		c := &Call{}
+		c.Warn("unsent")
+		c.Annotate("key", "unsent")
 		Expect(c.Reader().Get(context.Background(), client.ObjectKey{Name: "x"}, &pod)).To(MatchError(ContainSubstring("Harness")))
 		Expect(c.Reader().List(context.Background(), &corev1.PodList{})).To(MatchError(ContainSubstring("Settings.Reads")))
 	})
@@ -264,18 +258,15 @@ var _ = Describe("A step whose Reads cannot be listed", func() {
 		}
 		Expect(m.AddExtension(looks)).To(Succeed())
 		r := newResolver(m.options, resources.Cluster{})
-		set, err := r.newReads(m.steps, logr.Discard(), nil)
-		Expect(err).NotTo(HaveOccurred())
+		set := Must(r.newReads(m.steps, logr.Discard(), nil))
 		r.reads = unreadable{set}
-		all, err := r.all(m.steps)
-		Expect(err).NotTo(HaveOccurred())
+		all := Must(r.all(m.steps))
 		Expect(all.entries).To(BeEmpty())
 		Expect(all.waiting).To(HaveLen(1))
 		Expect(all.waiting[0].why).To(MatchError("secrets cannot be listed"))
 
 		const path = admit.ValidatePrefix + "pods-1"
-		chains, err := m.chains(all, map[string]rollout.Route{path: {Steps: []string{all.unread[0].registered.Key()}, All: true}}, nil, r.reads)
-		Expect(err).NotTo(HaveOccurred())
+		chains := Must(m.chains(all, map[string]rollout.Route{path: {Steps: []string{all.unread[0].registered.Key()}, All: true}}, nil, r.reads))
 		Expect(chains[path].Steps).To(HaveLen(1))
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()

@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Colours", func() {
@@ -14,8 +16,7 @@ var _ = Describe("Colours", func() {
 		terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as terminals are
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(terminal.Close)
-		file, err := os.Create(filepath.Join(GinkgoT().TempDir(), "out"))
-		Expect(err).NotTo(HaveOccurred())
+		file := Must(os.Create(filepath.Join(GinkgoT().TempDir(), "out")))
 		DeferCleanup(file.Close)
 		GinkgoT().Setenv("NO_COLOR", "")
 		GinkgoT().Setenv("TERM", "xterm")

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,14 +17,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
-
-// exitVariable makes TestSharedControlPlane end its process as a package without Main does.
-const exitVariable = "EIRINIXTEST_EXIT"
 
 // exitCode differs from the exit codes of the testing package, which are 0, 1 and 2.
 const exitCode = 7
@@ -64,12 +58,6 @@ func TestSharedControlPlane(t *testing.T) {
 				})
 			}
 		})
-		if os.Getenv(exitVariable) != "" {
-			for plane := range used {
-				fmt.Println(plane.Kubeconfig())
-			}
-			os.Exit(exitCode)
-		}
 		return exitCode
 	}))
 	g := NewWithT(t)
@@ -84,13 +72,10 @@ func TestSharedControlPlane(t *testing.T) {
 }
 
 var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
-	var (
-		t        *recordingTB
-		progress strings.Builder
-	)
+	var t *recordingTB
 	shared := func(o *eirinixtest.ControlPlaneOptions) {
 		eirinixtest.Shared(o)
-		o.APIServerArgs, o.Progress = []string{"--v=1"}, &progress // no other spec asks for these flags
+		o.APIServerArgs, o.Progress = []string{"--v=1"}, nil // no other spec asks for these flags
 	}
 	BeforeAll(func() { DeferCleanup(stopShared) })
 	BeforeEach(func() { t = &recordingTB{} })
@@ -104,8 +89,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(first.StartControllerManager(ctx)).To(MatchError(ContainSubstring("set ControlPlaneOptions.ControllerManager")))
 
 		Expect(eirinixtest.StartControlPlane(&recordingTB{}, shared)).To(BeIdenticalTo(first))
-		_, err := Clients(first.Config()).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Must(Clients(first.Config()).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}))
 	})
 
 	It("prints the servers' log of a test that fails, and not their log before it", func() {
@@ -151,6 +135,16 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(t.log).To(BeEmpty(), "it is going already")
 	})
 
+	DescribeTable("names namespaces after tests", func(test, prefix string) {
+		name := eirinixtest.StartControlPlane(t, shared).NewNamespace(&namedTB{name: test})
+		Expect(name).To(MatchRegexp("^%s\\w{5}$", prefix))
+	},
+		Entry("plain", "TestSidecar", "testsidecar-"),
+		Entry("with a case", "TestSidecar/no root, ever!", "testsidecar-no-root-ever-"),
+		Entry("long", strings.Repeat("x", 39)+" "+strings.Repeat("y", 40), strings.Repeat("x", 39)+"-"),
+		Entry("of another script", "тест", "test-"),
+	)
+
 	It("is not given to a test when a server of it has ended", func() {
 		plane := eirinixtest.StartControlPlane(t, shared)
 		Expect(plane.APIServer().Stop()).To(Succeed())
@@ -169,8 +163,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(t.fatal).To(MatchRegexp("^eirinixtest: NewNamespace: .*connection refused"))
 
 		By("and Main reports it")
-		stderr, err := os.Create(filepath.Join(GinkgoT().TempDir(), "stderr"))
-		Expect(err).NotTo(HaveOccurred())
+		stderr := Must(os.Create(filepath.Join(GinkgoT().TempDir(), "stderr")))
 		defer stderr.Close()
 		before := os.Stderr
 		os.Stderr = stderr
@@ -197,55 +190,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		}
 		Expect(os.ReadFile(filepath.Join(assets, "etcd.starts"))).To(BeEquivalentTo("started\n"))
 	})
-
-	It("ends with a process that has no Main, and the next start removes its files", func(ctx context.Context) {
-		eirinixtest.StartControlPlane(t, shared)
-		cache := GinkgoT().TempDir()
-		tests := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSharedControlPlane$")
-		tests.Env = append(os.Environ(), exitVariable+"=yes", "KUBEBUILDER_ASSETS="+assetsIn(progress.String()),
-			"HOME="+cache, "XDG_CACHE_HOME="+cache)
-		output, err := tests.Output()
-		Expect(err).To(MatchError(fmt.Sprintf("exit status %d", exitCode)), "%s", output)
-		kubeconfig := strings.TrimSpace(string(output))
-		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		Expect(err).NotTo(HaveOccurred())
-		pids := serverPIDs(filepath.Dir(kubeconfig))
-		Expect(pids).To(HaveLen(2))
-		ended := func() {
-			GinkgoHelper()
-			for name, pid := range pids {
-				Eventually(commandLine).WithArguments(pid).WithTimeout(5*time.Second).Should(BeEmpty(), name)
-			}
-			Eventually(connect).WithArguments(config.Host).WithTimeout(5 * time.Second).Should(MatchError(syscall.ECONNREFUSED))
-		}
-		if runtime.GOOS == "linux" { // elsewhere the next start kills them
-			ended()
-		}
-
-		GinkgoT().Setenv("HOME", cache)
-		GinkgoT().Setenv("XDG_CACHE_HOME", cache)
-		_, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Assets: failingAssets("")})
-		Expect(err).To(MatchError(ContainSubstring("etcd ended before it was ready")))
-		Expect(filepath.Dir(kubeconfig)).NotTo(BeADirectory())
-		ended()
-	})
-
-	DescribeTable("names namespaces after tests", func(test, prefix string) {
-		name := eirinixtest.StartControlPlane(t, shared).NewNamespace(&namedTB{name: test})
-		Expect(name).To(MatchRegexp("^%s\\w{5}$", prefix))
-	},
-		Entry("plain", "TestSidecar", "testsidecar-"),
-		Entry("with a case", "TestSidecar/no root, ever!", "testsidecar-no-root-ever-"),
-		Entry("long", strings.Repeat("x", 39)+" "+strings.Repeat("y", 40), strings.Repeat("x", 39)+"-"),
-		Entry("of another script", "тест", "test-"),
-	)
 })
-
-// commandLine returns the command line of a process, where /proc has it. That of a process that has ended is empty.
-func commandLine(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return string(text)
-}
 
 type namedTB struct {
 	recordingTB
@@ -256,10 +201,8 @@ func (t *namedTB) Name() string { return t.name }
 
 func appendTo(path, text string) {
 	GinkgoHelper()
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	Expect(err).NotTo(HaveOccurred())
-	_, err = file.WriteString(text)
-	Expect(err).NotTo(HaveOccurred())
+	file := Must(os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
+	Must(file.WriteString(text))
 	Expect(file.Close()).To(Succeed())
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,15 +28,21 @@ import (
 
 var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 	var (
+		t        *recordingTB
 		plane    *eirinixtest.ControlPlane
 		progress strings.Builder
 		admin    kubernetes.Interface
 	)
 	BeforeAll(func() {
-		plane = eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) {
-			o.APIServerArgs = []string{"--anonymous-auth=false"}
+		logs := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(logs, "kube-apiserver-9.log"), []byte("of yesterday\n"), 0o600)).To(Succeed())
+		t = &recordingTB{}
+		plane = eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) {
+			o.APIServerArgs, o.LogDir = []string{"--anonymous-auth=false"}, logs
 			o.Progress = io.MultiWriter(os.Stderr, &progress)
 		})
+		Expect(t.fatal).To(BeEmpty())
+		DeferCleanup(plane.Stop)
 		admin = Clients(plane.Config())
 	})
 
@@ -57,20 +62,16 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 	})
 
 	It("keeps its keys to its owner", func(ctx context.Context) {
-		info, err := os.Stat(filepath.Dir(plane.Kubeconfig()))
-		Expect(err).NotTo(HaveOccurred())
+		info := Must(os.Stat(filepath.Dir(plane.Kubeconfig())))
 		Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o700)))
 
-		info, err = os.Stat(plane.Kubeconfig())
-		Expect(err).NotTo(HaveOccurred())
+		info = Must(os.Stat(plane.Kubeconfig()))
 		Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 
-		config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig())
-		Expect(err).NotTo(HaveOccurred())
-		_, err = Clients(config).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		config := Must(clientcmd.BuildConfigFromFlags("", plane.Kubeconfig()))
+		Must(Clients(config).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{}))
 
-		_, err = plane.User("")
+		_, err := plane.User("")
 		Expect(err).To(MatchError(HavePrefix("eirinixtest: give User a name")))
 
 		anonymous := rest.AnonymousClientConfig(plane.Config())
@@ -80,8 +81,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 
 	It("runs several API servers on one etcd, each of which can be frozen, stopped and restarted", func(ctx context.Context) {
 		audit := filepath.Join(GinkgoT().TempDir(), "audit.log")
-		second, err := plane.AddAPIServer(ctx, "--audit-log-path="+audit)
-		Expect(err).NotTo(HaveOccurred())
+		second := Must(plane.AddAPIServer(ctx, "--audit-log-path="+audit))
 		Expect(audit).To(BeAnExistingFile())
 		Expect(second.Config().Host).NotTo(Equal(plane.Config().Host))
 		Expect(filepath.Join(plane.LogDir(), "kube-apiserver-2.log")).To(BeAnExistingFile())
@@ -97,7 +97,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 
 		Expect(second.Pause()).To(Succeed())
 		Expect(lookUp()).To(MatchError(ContainSubstring("imeout")))
-		_, err = admin.CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
+		_, err := admin.CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred(), "the first one is not frozen")
 		Expect(second.Resume()).To(Succeed())
 		Eventually(lookUp).WithTimeout(30 * time.Second).Should(Succeed())
@@ -115,12 +115,15 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(second.Pause()).To(Succeed(), "for Stop, which must end a frozen server too")
 	})
 
-	It("leaves nothing behind when it stops", func(ctx context.Context) {
-		pids := serverPIDs(filepath.Dir(plane.Kubeconfig()))
+	It("logs the end of the servers' logs when its test has failed, and leaves nothing behind", func(ctx context.Context) {
+		folder := filepath.Dir(plane.Kubeconfig())
+		pids := serverPIDs(folder)
 		Expect(pids).To(HaveLen(4), "etcd, two API servers, controller manager")
 
-		folder := plane.LogDir()
-		Expect(plane.Stop()).To(Succeed())
+		t.failed = true
+		t.cleanup()
+		Expect(strings.Join(t.log, "\n")).To(And(
+			ContainSubstring("--- end of kube-apiserver.log ---"), Not(ContainSubstring("of yesterday"))))
 		Expect(plane.Stop()).To(Succeed())
 		Expect(folder).NotTo(BeADirectory())
 		for _, pid := range pids {
@@ -131,25 +134,6 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(err).To(MatchError(stopped))
 		Expect(plane.APIServer().Restart(ctx)).To(MatchError(stopped))
 		Expect(plane.StartControllerManager(ctx)).To(MatchError(stopped))
-	})
-})
-
-var _ = Describe("StartControlPlane", Label("api-server"), func() {
-	It("logs the end of the servers' logs when the test fails", func() {
-		t := &recordingTB{failed: true}
-		logs := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(logs, "kube-apiserver-2.log"), []byte("of yesterday\n"), 0o600)).To(Succeed())
-		plane := eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) { o.Progress, o.LogDir = nil, logs })
-		Expect(t.fatal).To(BeEmpty())
-		Expect(t.log).To(BeEmpty())
-
-		t.cleanup()
-		Expect(strings.Join(t.log, "\n")).To(And(
-			ContainSubstring("--- end of kube-apiserver.log ---"), Not(ContainSubstring("of yesterday"))))
-		Expect(filepath.Dir(plane.Kubeconfig())).NotTo(BeADirectory())
-
-		Expect(eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) { o.Assets, o.Progress = "/nowhere", nil })).To(BeNil())
-		Expect(t.fatal).To(HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder"))
 	})
 })
 
@@ -174,8 +158,7 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 		m, clients := marking(options("started")), Clients(shared.Config())
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.StartManager(t, m)
-			made, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "first-"}}, metav1.CreateOptions{})
-			Expect(err).NotTo(HaveOccurred())
+			made := Must(clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "first-"}}, metav1.CreateOptions{}))
 			Expect(made.Data).To(HaveKeyWithValue("marked", "yes"))
 		})).To(BeEmpty())
 		_, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "started-mutating-hook", metav1.GetOptions{})
@@ -195,25 +178,12 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 	}, SpecTimeout(5*patience))
 })
 
-// assetsIn returns the folder with the binaries that the progress of a control plane names.
-func assetsIn(progress string) string {
-	GinkgoHelper()
-	found := regexp.MustCompile(`binaries from ([^,\n]*)`).FindStringSubmatch(progress)
-	Expect(found).To(HaveLen(2), "%s", progress)
-	return found[1]
-}
-
 // serverPIDs returns the process IDs of the servers of the control plane in that folder, by the server's name.
 func serverPIDs(folder string) map[string]int {
 	GinkgoHelper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.pid"))
-	Expect(err).NotTo(HaveOccurred())
 	pids := map[string]int{}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		Expect(err).NotTo(HaveOccurred())
-		pids[strings.TrimSuffix(filepath.Base(file), ".pid")], err = strconv.Atoi(string(data))
-		Expect(err).NotTo(HaveOccurred())
+	for _, file := range Must(filepath.Glob(filepath.Join(folder, "*.pid"))) {
+		pids[strings.TrimSuffix(filepath.Base(file), ".pid")] = Must(strconv.Atoi(string(Must(os.ReadFile(file)))))
 	}
 	return pids
 }

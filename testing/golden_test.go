@@ -12,6 +12,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // goldenFolder is a folder with golden files.
@@ -24,8 +26,7 @@ func (f goldenFolder) write(name, text string) {
 
 func (f goldenFolder) read(name string) string {
 	GinkgoHelper()
-	text, err := os.ReadFile(filepath.Join(string(f), name))
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(os.ReadFile(filepath.Join(string(f), name)))
 	return string(text)
 }
 

@@ -28,7 +28,7 @@ const (
 	selected = "harness-selected" // the namespace whose objects are sent to the webhooks
 	plain    = "harness-plain"    // and one whose are not
 
-	patience = 30 * time.Second // for one spec
+	patience = 2 * time.Minute // for one spec, of which the first starts the control plane
 )
 
 // The same Manager is called by a real API server and by the Harness; the outcomes of each request must be equal.

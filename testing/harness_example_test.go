@@ -217,7 +217,6 @@ func ExampleNewControlPlane() {
 	}
 
 	fmt.Println(namespace.Name, namespace.Status.Phase)
-	// Output: default Active
 }
 
 // A test gets a control plane that stops when the test ends. In ginkgo, pass GinkgoT().

@@ -30,6 +30,8 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // reader is a step about pods that looks at other objects.
@@ -125,10 +127,9 @@ var _ = Describe("The objects of a Harness", func() {
 
 		It("are those of the API in memory that a Manager is connected to", func() {
 			Expect(warnings(eirinix.ManagerOptions{RestConfig: holding("its own")})).To(ConsistOf("limit its own"))
-			theirs, err := manager.New(holding("of the KubeManager"), manager.Options{
+			theirs := Must(manager.New(holding("of the KubeManager"), manager.Options{
 				Metrics: metricsserver.Options{BindAddress: "0"}, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
-			})
-			Expect(err).NotTo(HaveOccurred())
+			}))
 			Expect(warnings(eirinix.ManagerOptions{KubeManager: theirs})).To(ConsistOf("limit of the KubeManager"))
 		})
 
@@ -179,9 +180,7 @@ var _ = Describe("The API in memory", func() {
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}},
 			}
 		})
-		var err error
-		kube, err = kubernetes.NewForConfig(api.RestConfig())
-		Expect(err).NotTo(HaveOccurred())
+		kube = Must(kubernetes.NewForConfig(api.RestConfig()))
 	})
 	asked := func() []string {
 		var all []string
@@ -192,21 +191,18 @@ var _ = Describe("The API in memory", func() {
 	}
 
 	It("serves the given objects to clients of every kind", func(ctx SpecContext) {
-		settings, err := kube.CoreV1().ConfigMaps("apps").Get(ctx, "settings", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		settings := Must(kube.CoreV1().ConfigMaps("apps").Get(ctx, "settings", metav1.GetOptions{}))
 		Expect(settings.Data).To(HaveKeyWithValue("a", "1"))
 		pods := &corev1.PodList{}
 		Expect(api.Client().List(ctx, pods, client.MatchingLabels{"app": "web"})).To(Succeed())
 		Expect(pods.Items).To(ConsistOf(HaveField("Name", "a")))
 		Expect(api.Client().List(ctx, pods, client.MatchingLabels{"app": "db"})).To(Succeed())
 		Expect(pods.Items).To(BeEmpty())
-		named, err := kube.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=other"})
-		Expect(err).NotTo(HaveOccurred())
+		named := Must(kube.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=other"}))
 		Expect(named.Items).To(ConsistOf(HaveField("Name", "other")))
 		Expect(api.Client().Get(ctx, client.ObjectKey{Namespace: "default", Name: "g"}, gadget("v1", "g"))).To(Succeed())
-		_, err = kube.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = kube.CoreV1().ConfigMaps("apps").Get(ctx, "missing", metav1.GetOptions{})
+		Must(kube.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{}))
+		_, err := kube.CoreV1().ConfigMaps("apps").Get(ctx, "missing", metav1.GetOptions{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
 		Expect(asked()).To(Equal([]string{
 			"get configmaps apps/settings", "list pods", "list pods", "list configmaps", "get gadgets.example.org default/g", "get nodes node", "get configmaps apps/missing",
@@ -231,8 +227,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("me"))).To(Succeed())
 		Expect(c.Delete(ctx, m)).To(Succeed())
 		Expect(c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace("apps"))).To(Succeed())
-		left, err := kube.CoreV1().ConfigMaps("apps").List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		left := Must(kube.CoreV1().ConfigMaps("apps").List(ctx, metav1.ListOptions{}))
 		Expect(left.Items).To(BeEmpty())
 		Expect(api.Writes()).To(HaveLen(10))
 		Expect(asked()).To(ContainElements("create configmaps apps/", "patch configmaps apps/new", "deletecollection configmaps apps/"))
@@ -244,13 +239,11 @@ var _ = Describe("The API in memory", func() {
 		dry := client.NewDryRunClient(api.Client())
 		Expect(dry.Create(ctx, inNamespace("apps", configMap("new", nil)))).To(Succeed())
 		Expect(dry.Delete(ctx, inNamespace("apps", configMap("settings", nil)))).To(Succeed())
-		review, err := kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		review := Must(kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{}, metav1.CreateOptions{}))
 		Expect(review.Status.Allowed).To(BeTrue())
 		Expect(api.Writes()).To(BeEmpty())
-		_, err = kube.CoreV1().ConfigMaps("apps").Get(ctx, "settings", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = kube.CoreV1().ConfigMaps("apps").Get(ctx, "new", metav1.GetOptions{})
+		Must(kube.CoreV1().ConfigMaps("apps").Get(ctx, "settings", metav1.GetOptions{}))
+		_, err := kube.CoreV1().ConfigMaps("apps").Get(ctx, "new", metav1.GetOptions{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
 		Expect(kube.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}})).To(Succeed())
 		Expect(api.Writes()).To(ConsistOf(HaveField("Subresource", "eviction")))
@@ -490,12 +483,11 @@ var _ = Describe("CheckReads", func() {
 		})).To(ContainSubstring("admitted the object at UPDATE"))
 	})
 
-	It("fails where no step that runs declares anything, and CheckProperties does not", func() {
+	It("fails where no step that runs declares anything", func() {
 		silent := labeller("seen", "yes")
 		Expect(failure(silent)).To(Equal("eirinixtest: no step that ran for this object has Settings.Reads, so that there is nothing to check: give an object for which a step with Reads runs, or leave CheckReads out"))
 		elsewhere := limits(configMaps)
 		elsewhere.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "another"}}
 		Expect(failure(silent, elsewhere)).To(ContainSubstring("no step that ran"))
-		eirinixtest.NewHarness(GinkgoTB(), silent, elsewhere, unhurried).CheckProperties(example())
 	})
 })

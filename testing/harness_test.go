@@ -33,6 +33,8 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // labeller sets a label of pods.
@@ -67,10 +69,39 @@ var _ = Describe("The Harness", func() {
 		Expect(eirinixtest.As[*corev1.Pod](result).Labels["by"]).To(Equal("last"))
 	})
 
+	It("runs of the steps that share a call those that ask for the request", func() {
+		asking := func(id string, objects *metav1.LabelSelector, operation admissionregistrationv1.OperationType) eirinix.Mutation[*corev1.Pod] {
+			return eirinix.Mutation[*corev1.Pod]{
+				ID: id, Settings: eirinix.Settings{Objects: objects, Operations: ops(operation)},
+				Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+			}
+		}
+		h := eirinixtest.NewHarness(GinkgoTB(), asking("created", selector("a", "1"), "CREATE"), asking("updated", selector("b", "1"), "UPDATE"))
+		pod := func(labels ...string) *corev1.Pod {
+			p := podOf("p", map[string]string{})
+			for _, name := range labels {
+				p.Labels[name] = "1"
+			}
+			return p
+		}
+		for _, of := range []struct {
+			result           *eirinixtest.Result
+			created, updated bool
+		}{
+			{h.Create(pod("a", "b")), true, false},
+			{h.Update(pod("a", "b"), pod("a", "b")), false, true},
+			{h.Update(pod("b"), pod("a")), false, true},
+			{h.Create(pod("b")), false, false},
+			{h.Update(pod("a"), pod("a")), false, false},
+		} {
+			Expect([]bool{of.result.Ran("created"), of.result.Ran("updated")}).To(Equal([]bool{of.created, of.updated}), of.result.String())
+			Expect(of.result.Calls).To(HaveLen(map[bool]int{true: 1}[of.created || of.updated]), of.result.String())
+		}
+	})
+
 	It("keeps Managers away from clusters that the machine knows", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), labeller("a", "b"))
-		config, err := h.Manager().GetKubeConnection()
-		Expect(err).NotTo(HaveOccurred())
+		config := Must(h.Manager().GetKubeConnection())
 		Expect(config.Host).To(Equal(h.API().RestConfig().Host))
 	})
 
@@ -280,8 +311,7 @@ var _ = Describe("The Harness", func() {
 			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), AllowClusterCritical: true},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
 		})
-		played, err := offline.Of(h.Manager(), offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		played := Must(offline.Of(h.Manager(), offline.Options{}))
 		Expect(h.Create(played.Validating)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
 		Expect(h.Create(configMap("a", nil))).To(eirinixtest.BeDenied())
 	})
@@ -348,8 +378,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 	catalog := eirinixtest.NewCatalog()
 
 	request := func(pod *corev1.Pod) admission.Request {
-		raw, err := json.Marshal(pod)
-		Expect(err).NotTo(HaveOccurred())
+		raw := Must(json.Marshal(pod))
 		return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}}}
 	}
 

@@ -28,6 +28,8 @@ import (
 	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/recording"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // inProduction returns the steps of a program in production. It labels pods, refuses some, and looks at Secrets.
@@ -59,8 +61,7 @@ var _ = Describe("Recorded traffic", func() {
 	recorded := func(ctx context.Context, send func(*eirinixtest.Harness), parts ...any) string {
 		GinkgoHelper()
 		h, dir := eirinixtest.NewHarness(GinkgoTB(), parts...), GinkgoT().TempDir()
-		stop, err := recording.Start(h.Manager(), recording.Options{Dir: dir})
-		Expect(err).NotTo(HaveOccurred())
+		stop := Must(recording.Start(h.Manager(), recording.Options{Dir: dir}))
 		send(h)
 		Expect(stop(ctx)).To(Succeed())
 		send(h) // no recording is in progress any more
@@ -186,14 +187,12 @@ var _ = Describe("Recorded traffic", func() {
 
 	It("is one at a time, in a folder that can be written", func(ctx SpecContext) {
 		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-		stop, err := recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
+		stop := Must(recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()}))
+		_, err := recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
 		Expect(err).To(MatchError(ContainSubstring("another recording is in progress; stop it first")))
 		Expect(stop(ctx)).To(Succeed())
 		Expect(stop(ctx)).To(Succeed(), "twice is once")
-		stop, err = recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()})
-		Expect(err).NotTo(HaveOccurred())
+		stop = Must(recording.Start(m, recording.Options{Dir: GinkgoT().TempDir()}))
 		Expect(stop(ctx)).To(Succeed())
 		_, err = recording.Start(m, recording.Options{})
 		Expect(err).To(MatchError(And(HavePrefix("eirinix: recording.Options: "), ContainSubstring("Dir is empty"))))
@@ -249,10 +248,8 @@ var _ = Describe("A recorded call whose steps read", func() {
 		GinkgoHelper()
 		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "default", OperatorFingerprint: "x", Logger: zap.NewNop().Sugar()})
 		Expect(m.AddExtension(landlord("hosts"))).To(Succeed())
-		played, err := offline.Of(m, offline.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		to, err := url.Parse(*played.Validating.Webhooks[0].ClientConfig.URL)
-		Expect(err).NotTo(HaveOccurred())
+		played := Must(offline.Of(m, offline.Options{}))
+		to := Must(url.Parse(*played.Validating.Webhooks[0].ClientConfig.URL))
 		var world []*unstructured.Unstructured
 		for _, o := range objects {
 			tree := map[string]any{}
@@ -260,8 +257,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 			world = append(world, &unstructured.Unstructured{Object: tree})
 		}
 		dir := GinkgoT().TempDir()
-		stop, err := recording.Start(m, recording.Options{Dir: dir})
-		Expect(err).NotTo(HaveOccurred())
+		stop := Must(recording.Start(m, recording.Options{Dir: dir}))
 		for _, pod := range pods {
 			review, err := yaml.YAMLToJSON([]byte(`{kind: AdmissionReview, apiVersion: admission.k8s.io/v1, request: {uid: a, operation: CREATE, name: web, namespace: default,
 				kind: {group: "", version: v1, kind: Pod}, resource: {group: "", version: v1, resource: pods}, userInfo: {username: jane},
@@ -276,11 +272,9 @@ var _ = Describe("A recorded call whose steps read", func() {
 	}
 	change := func(dir, old, with string) {
 		GinkgoHelper()
-		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-		Expect(err).NotTo(HaveOccurred())
+		files := Must(filepath.Glob(filepath.Join(dir, "*.json")))
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			Expect(err).NotTo(HaveOccurred())
+			text := Must(os.ReadFile(file))
 			Expect(string(text)).To(ContainSubstring(old))
 			Expect(os.WriteFile(file, []byte(strings.Replace(string(text), old, with, 1)), 0o600)).To(Succeed())
 		}

@@ -165,10 +165,8 @@ var _ = Describe("A whole audit", func() {
 		Entry("that is forbidden", status(http.StatusForbidden, "Forbidden", ""), `pods cannot be listed to the end: no`, `grant it with this rule of a ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`),
 		Entry("that is gone", status(http.StatusNotFound, "NotFound", ""), "pods cannot be listed to the end: no", remedyServed),
 		Entry("whose server is down", status(http.StatusServiceUnavailable, "ServiceUnavailable", ""), "pods cannot be listed to the end: no", remedyAgain),
-		Entry("whose conversion is down", status(http.StatusInternalServerError, "InternalError", ""), "pods cannot be listed to the end: no", remedyAgain),
 		Entry("whose second page is forbidden", pages(text(list("2", "a/x")), status(http.StatusForbidden, "Forbidden", "")), "pods cannot be listed to the end: no", `grant it with this rule of a ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`),
 		Entry("whose tokens expire again and again", pages(text(list("2", "a/x")), expired("2")), "pods cannot be listed to the end: no", remedyAgain),
-		Entry("whose list is none", text(`<html>`), "is not a list in JSON", remedyAgain),
 		Entry("whose list becomes none", text(`{"items":[`+one("a/x")+`,{]}`), "is not a list in JSON", remedyAgain),
 	)
 

@@ -134,17 +134,6 @@ func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 	expectAll(t, said, "building a control plane of Kubernetes v1.2.3", firstTime, room)
 }
 
-func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
-	b, recorded := fake(t, "ok", t.TempDir(), io.Discard)
-	for i, binary := range binaries {
-		assets := must(b.assets(t.Context()))
-		if n := builds(recorded); n != (i+1)*len(binaries) {
-			t.Errorf("%d builds, want %d", n, (i+1)*len(binaries))
-		}
-		try(os.Remove(filepath.Join(assets, binary.name)))
-	}
-}
-
 func TestSeveralAtOnceBuildOnce(t *testing.T) {
 	first, recorded := fake(t, "ok", t.TempDir(), io.Discard)
 	var wg sync.WaitGroup

@@ -124,12 +124,6 @@ var (
 		fault:   func(ctx context.Context, p *program) { p.shops.remove(ctx) },
 		mend:    func(ctx context.Context, p *program) { p.shops.define(ctx) },
 	}
-	listForbidden = way{
-		name: "the list of what it reads is forbidden for some seconds at a start", resource: "pods", rule: (*program).readsConfigMaps, create: (*program).createPod,
-		prepare: func(context.Context, *program) {},
-		fault:   func(_ context.Context, p *program) { p.forbids.Store(true) },
-		mend:    func(_ context.Context, p *program) { p.forbids.Store(false) },
-	}
 	ownKind = way{
 		name: "the definition of its own kind is deleted, and then made anew", resource: "shops", rule: (*program).refusesShops, create: (*program).createShop,
 		prepare: func(ctx context.Context, p *program) { p.shops.serve(ctx) },
@@ -162,7 +156,7 @@ var _ = Describe("A rule in force stays in force", func() {
 	for _, scene := range []struct {
 		way
 		replicas int
-	}{{readsRight, 1}, {readsRight, 2}, {kindItReads, 2}, {listForbidden, 1}, {ownKind, 2}} {
+	}{{readsRight, 1}, {readsRight, 2}, {kindItReads, 2}, {ownKind, 2}} {
 		It(title(scene.way, scene.replicas), func(ctx SpecContext) {
 			seen := begin(ctx, scene.way, scene.replicas, false)
 			for _, e := range eventsOf(scene.replicas) {

@@ -270,13 +270,11 @@ func (p *program) keepJournal(ctx context.Context, resource string) *journal {
 	GinkgoHelper()
 	j := &journal{resource: resource}
 	hooks := clients.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	c, err := hooks.Get(ctx, p.validating(), metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	c := Must(hooks.Get(ctx, p.validating(), metav1.GetOptions{}))
 	j.look(c)
-	w, err := hooks.Watch(context.WithoutCancel(ctx), metav1.ListOptions{
+	w := Must(hooks.Watch(context.WithoutCancel(ctx), metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, p.validating()).String(), ResourceVersion: c.ResourceVersion,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

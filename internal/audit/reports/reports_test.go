@@ -70,15 +70,13 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 	var logs []string
 	install := func(group string) {
 		GinkgoHelper()
-		_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", group+".yaml")}, ErrorIfPathMissing: true})
-		Expect(err).NotTo(HaveOccurred())
+		Must(envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", group+".yaml")}, ErrorIfPathMissing: true}))
 		admin = Must(client.New(plane.Config(), client.Options{}))
 	}
 	writerAs := func(ctx context.Context, config *rest.Config, namespace string) *reports.Writer {
 		GinkgoHelper()
 		logs = nil
-		w, err := reports.New(ctx, config, "eirini-x", namespace, funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{}))
-		Expect(err).NotTo(HaveOccurred())
+		w := Must(reports.New(ctx, config, "eirini-x", namespace, funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})))
 		return w
 	}
 	writer := func(ctx context.Context, namespace string) *reports.Writer {
@@ -289,8 +287,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
 		at := slices.IndexFunc(found, func(r unstructured.Unstructured) bool { return r.GetNamespace() == ns })
 		Expect(at).To(BeNumerically(">=", 0))
-		text, err := found[at].MarshalJSON()
-		Expect(err).NotTo(HaveOccurred())
+		text := Must(found[at].MarshalJSON())
 		Expect(len(text)).To(And(BeNumerically(">", 700<<10), BeNumerically("<", 900<<10)))
 		Expect(found[at].Object["summary"]).To(HaveKeyWithValue("fail", int64(1200)))
 		Expect(found[at].GetAnnotations()).To(HaveKeyWithValue("eirinix.cloudfoundry.org/left-out", fmt.Sprint(1200-len(found[at].Object["results"].([]any)))))

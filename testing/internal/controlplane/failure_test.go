@@ -65,29 +65,6 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 			ContainSubstring("no kube-controller-manager"))))
 	})
 
-	It("reports a server that ended by itself, and takes another port when one is taken", func(ctx context.Context) {
-		plane := spectest.Must(New(ctx, Options{Assets: assets}))
-		DeferCleanup(func() { _ = plane.Stop() }) // if the spec ends early
-
-		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.APIServer().Config().Host, "https://"), ":")
-		tried := 0
-		p, port, err := plane.startOnFreePort(ctx, "kube-apiserver-7", func(port string) []string {
-			if tried++; tried == 1 {
-				port = taken
-			}
-			return plane.apiServerArgs(port, nil)
-		}, plane.apiServerReady)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(port).NotTo(Equal(taken))
-		Expect(tried).To(Equal(2))
-		p.kill()
-
-		Expect(plane.etcd.cmd.Process.Kill()).To(Succeed())
-		Eventually(plane.etcd.exited).Should(BeClosed())
-		Expect(plane.Stop()).To(MatchError(HavePrefix("etcd had ended by itself: signal: killed")))
-		Expect(runDirs()).To(BeEmpty())
-	})
-
 	It("dies with its owner, and the next start cleans up", func(ctx context.Context) {
 		owner := exec.CommandContext(ctx, os.Args[0])
 		owner.Env = append(os.Environ(), helperVariable+"=control plane", assetsVariable+"="+assets)

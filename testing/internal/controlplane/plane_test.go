@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -43,10 +45,14 @@ var _ = Describe("Options", func() {
 	})
 })
 
-var _ = Describe("A control plane", func() {
-	It("keeps its administrators out of etcd, of which a backup brings back all that was deleted, and nothing that was written later", Label("api-server"), func(ctx context.Context) {
-		plane := spectest.Must(New(ctx, Options{Assets: specAssets(ctx)}))
-		DeferCleanup(plane.Stop)
+var _ = Describe("A control plane", Ordered, Label("api-server"), func() {
+	var plane *Plane
+	BeforeAll(func(ctx context.Context) {
+		plane = spectest.Must(New(context.WithoutCancel(ctx), Options{Assets: specAssets(ctx)}))
+		DeferCleanup(func() { _ = plane.Stop() })
+	})
+
+	It("keeps its administrators out of etcd, of which a backup brings back all that was deleted, and nothing that was written later", func(ctx context.Context) {
 		Expect(getOK(ctx, plane.keys.etcdTLS, plane.etcdURL+"/health")).To(Succeed())
 		Expect(getOK(ctx, plane.keys.adminTLS, plane.etcdURL+"/health")).NotTo(Succeed())
 
@@ -71,40 +77,56 @@ var _ = Describe("A control plane", func() {
 		Expect(plane.Running()).To(Succeed())
 	})
 
-	It("reports that no server has logged anything", func() {
-		dir := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(dir, "etcd.log"), []byte("before\n"), 0o600)).To(Succeed())
-		Expect(LogSizesIn(dir).LoggedSince(dir)).To(Equal("the control plane has logged nothing since the test began"))
+	It("takes another port for a server when one is taken", func(ctx context.Context) {
+		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.APIServer().Config().Host, "https://"), ":")
+		tried := 0
+		p, port, err := plane.startOnFreePort(ctx, "kube-apiserver-7", func(port string) []string {
+			if tried++; tried == 1 {
+				port = taken
+			}
+			return plane.apiServerArgs(port, nil)
+		}, plane.apiServerReady)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(port).NotTo(Equal(taken))
+		Expect(tried).To(Equal(2))
+		p.kill()
 	})
+
+	It("reports a server that ended by itself", func() {
+		Expect(plane.etcd.cmd.Process.Kill()).To(Succeed())
+		Eventually(plane.etcd.exited).Should(BeClosed())
+		Expect(plane.Stop()).To(MatchError(HavePrefix("etcd had ended by itself: signal: killed")))
+		Expect(plane.Folder()).NotTo(BeADirectory())
+	})
+})
+
+var _ = It("The log since a test began says that no server has logged anything", func() {
+	dir := GinkgoT().TempDir()
+	Expect(os.WriteFile(filepath.Join(dir, "etcd.log"), []byte("before\n"), 0o600)).To(Succeed())
+	Expect(LogSizesIn(dir).LoggedSince(dir)).To(Equal("the control plane has logged nothing since the test began"))
 })
 
 var _ = Describe("A control plane that several packages use", Label("api-server"), func() {
 	It("is had by one at a time, and acts for the next as if it were new", func(ctx context.Context) {
 		assets := specAssets(ctx)
-		owner, err := New(ctx, Options{Assets: assets})
-		Expect(err).NotTo(HaveOccurred())
+		owner := spectest.Must(New(ctx, Options{Assets: assets}))
 		DeferCleanup(owner.Stop)
-		first, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
-		Expect(err).NotTo(HaveOccurred())
+		first := spectest.Must(Attach(ctx, []string{owner.Folder()}, Options{Assets: assets}))
 		Expect(first.Running()).To(Succeed())
-		_, err = lockFile(filepath.Join(owner.Folder(), userLock), false)
+		_, err := lockFile(filepath.Join(owner.Folder(), userLock), false)
 		Expect(err).To(MatchError(errLocked))
 
 		By("and is left by one that cannot use it")
 		empty := GinkgoT().TempDir()
 		_, err = Attach(ctx, []string{empty}, Options{Assets: assets})
 		Expect(err).To(MatchError(ContainSubstring("no control plane: ")))
-		lock, err := lockFile(filepath.Join(empty, userLock), false)
-		Expect(err).NotTo(HaveOccurred())
+		lock := spectest.Must(lockFile(filepath.Join(empty, userLock), false))
 		Expect(lock.Close()).To(Succeed())
 
 		By("which can do with it what does not end it")
-		config, err := first.User("someone", "system:masters")
-		Expect(err).NotTo(HaveOccurred())
-		clients, err := kubernetes.NewForConfig(config)
-		Expect(err).NotTo(HaveOccurred())
-		added, err := first.AddAPIServer(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		config := spectest.Must(first.User("someone", "system:masters"))
+		clients := spectest.Must(kubernetes.NewForConfig(config))
+		added := spectest.Must(first.AddAPIServer(ctx))
 		Expect(added.Restart(ctx)).To(Succeed())
 		Expect(first.APIServer().Restart(ctx)).To(MatchError(ContainSubstring("restart one of AddAPIServer")))
 		Expect(first.APIServer().Pause()).NotTo(Succeed())
@@ -123,8 +145,7 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 			}}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		roles := clients.RbacV1().ClusterRoles()
-		before, err := roles.List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		before := spectest.Must(roles.List(ctx, metav1.ListOptions{}))
 		Eventually(func() error { // the webhook is in force a moment after it is written
 			_, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: name},
 				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -135,23 +156,19 @@ var _ = Describe("A control plane that several packages use", Label("api-server"
 		next := make(chan *Plane)
 		go func() {
 			defer GinkgoRecover()
-			second, err := Attach(ctx, []string{owner.Folder()}, Options{Assets: assets})
-			Expect(err).NotTo(HaveOccurred())
+			second := spectest.Must(Attach(ctx, []string{owner.Folder()}, Options{Assets: assets}))
 			next <- second
 		}()
 		Expect(first.Stop()).To(Succeed())
 		second := <-next
 		Expect(second.APIServer().Config().Host).To(Equal(owner.APIServer().Config().Host))
-		clients, err = kubernetes.NewForConfig(second.APIServer().Config())
-		Expect(err).NotTo(HaveOccurred())
+		clients = spectest.Must(kubernetes.NewForConfig(second.APIServer().Config()))
 		roles = clients.RbacV1().ClusterRoles()
-		_, err = roles.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: name}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		spectest.Must(roles.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: name}, metav1.CreateOptions{}))
 		Expect(second.clear(ctx)).To(Succeed())
 		_, err = roles.Get(ctx, name.Name, metav1.GetOptions{})
 		Expect(err).To(Satisfy(apierrors.IsNotFound))
-		after, err := roles.List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		after := spectest.Must(roles.List(ctx, metav1.ListOptions{}))
 		Expect(after.Items).To(HaveLen(len(before.Items)), "the API server's own roles stay")
 
 		Expect(second.Stop()).To(Succeed())
@@ -252,4 +269,39 @@ func publish(proxy, module, version string, files map[string]string) {
 		f := spectest.Must(w.Create(module + "@" + version + "/" + name))
 		spectest.Must(f.Write([]byte(text)))
 	}
+}
+
+// helperVariable makes the test binary another program, see helper.
+const helperVariable = "EIRINIXTEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(helperVariable); role != "" {
+		helper(role)
+	}
+	os.Exit(m.Run())
+}
+
+// helper is the program that a spec starts to kill it.
+func helper(role string) {
+	if role == "control plane" {
+		plane, err := New(context.Background(), Options{Assets: os.Getenv(assetsVariable), ControllerManager: true})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(plane.dir.path)
+	}
+	select {}
+}
+
+func TestControlPlane(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(time.Minute) // of a busy machine
+	RunSpecs(t, "testing/internal/controlplane")
+}
+
+// specAssets returns the folder with the binaries. The first call may build them.
+func specAssets(ctx context.Context) string {
+	GinkgoHelper()
+	return spectest.Must(findAssets(ctx, Options{ControllerManager: true}, &progressWriter{w: os.Stderr}))
 }
