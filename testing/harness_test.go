@@ -34,7 +34,6 @@ import (
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // labeller sets a label of pods.
