@@ -33,7 +33,6 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/offline"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
-
 )
 
 // labeller sets a label of pods.
