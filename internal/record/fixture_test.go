@@ -62,9 +62,7 @@ func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 		c(&o)
 	}
 	w.dir = o.Dir
-	var err error
-	w.recorder, err = record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{}))
-	Expect(err).NotTo(HaveOccurred())
+	w.recorder = Must(record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{})))
 	w.budget, w.recorded = w.recorder.Budget(), w.recorder.Wrap(w.handler)
 	DeferCleanup(func() {
 		w.close()

@@ -209,10 +209,8 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		onlyWithFlock()
 		other := exec.Command(os.Args[0]) //nolint:gosec // ourselves
 		other.Env = append(os.Environ(), recordInto+"="+dir)
-		_, err := other.StdinPipe() // open as long as we wait for it
-		Expect(err).NotTo(HaveOccurred())
-		stdout, err := other.StdoutPipe()
-		Expect(err).NotTo(HaveOccurred())
+		Must(other.StdinPipe()) // open as long as we wait for it
+		stdout := Must(other.StdoutPipe())
 		Expect(other.Start()).To(Succeed())
 		DeferCleanup(func() { _ = other.Process.Kill() })
 		Expect(bufio.NewReader(stdout).ReadString('\n')).To(Equal("<nil>\n"))

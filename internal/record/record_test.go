@@ -95,13 +95,12 @@ var _ = Describe("A call that is recorded", func() {
 
 	It("is only one that is wanted, and survives panics of the functions that the recorder calls", func() {
 		dir := GinkgoT().TempDir()
-		r, err := record.New(record.Options{Dir: dir, Only: func(r *admissionv1.AdmissionRequest) bool {
+		r := Must(record.New(record.Options{Dir: dir, Only: func(r *admissionv1.AdmissionRequest) bool {
 			if r.Namespace == "panics" {
 				panic("oops")
 			}
 			return r.Namespace == "cf"
-		}}, funcr.NewJSON(func(string) { panic("oops") }, funcr.Options{}))
-		Expect(err).NotTo(HaveOccurred())
+		}}, funcr.NewJSON(func(string) { panic("oops") }, funcr.Options{})))
 		w := &world{recorded: r.Wrap(newWorld(allow).handler)}
 		for _, namespace := range []string{"other", "panics", "cf"} {
 			w.allowed(strings.ReplaceAll(review(pod), `"namespace":"cf"`, `"namespace":"`+namespace+`"`))
@@ -227,15 +226,13 @@ var _ = Describe("Reading", func() {
 	})
 
 	It("names the missing file", func() {
-		_, err := record.Read(filepath.Join(dir, "nowhere"))
-		Expect(err).To(MatchError(os.ErrNotExist))
+		Expect(record.Read(filepath.Join(dir, "nowhere"))).Error().To(MatchError(os.ErrNotExist))
 	})
 
 	DescribeTable("names the file that is no recording:", func(text, why string) {
 		put("a.json", review(pod))
 		bad := put("b.json", text)
-		_, err := record.Read(dir)
-		Expect(err).To(MatchError(And(ContainSubstring(bad), ContainSubstring(why))))
+		Expect(record.Read(dir)).Error().To(MatchError(And(ContainSubstring(bad), ContainSubstring(why))))
 	},
 		Entry("cut off", review(pod)[:200], "not an AdmissionReview"),
 		Entry("another kind", `{"kind":"Pod","apiVersion":"v1"}`, `kind "Pod" of apiVersion "v1"`),

@@ -462,6 +462,16 @@ var _ = Describe("The Lease", func() {
 		Expect(found).To(Equal(stored()))
 	})
 
+	It("lets the version that is first register, and no other one", func(ctx SpecContext) {
+		held := stored()
+		held.SetAnnotations(rollout.Versions{"own": lived(1), "other": lived(2)}.Write(held.GetAnnotations()))
+		in(held)
+		Expect(lease.StillFirst(ctx, "own", "")).To(Succeed())
+		Expect(lease.StillFirst(ctx, "own", "other")).To(MatchError(apierrors.IsConflict, "IsConflict"))
+		in()
+		Expect(lease.StillFirst(ctx, "own", "")).To(Succeed(), "none is")
+	})
+
 	It("is not written where nothing changes, and what was read stays as it is", func(ctx SpecContext) {
 		held := stored()
 		held.SetAnnotations(join(rollout.Versions{}).Write(held.GetAnnotations()))
