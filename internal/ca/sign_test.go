@@ -92,6 +92,13 @@ var _ = Describe("ParseHosts", func() {
 		Entry("a long name", strings.Repeat("abcdefg.", 40)+"example", "more than 253"),
 		Entry("bytes", "\xff\xfe", "not a DNS name"),
 	)
+
+	It("takes a label and a name of the greatest length", func() {
+		label := strings.Repeat("a", 63)
+		for _, host := range []string{label + ".example", strings.Repeat(label+".", 3) + label[:61]} {
+			Expect(ca.ParseHosts([]string{host})).To(HaveField("DNS", ConsistOf(host)), "%d characters", len(host))
+		}
+	})
 })
 
 var _ = Describe("CrossSign", func() {
