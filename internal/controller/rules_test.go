@@ -32,6 +32,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -333,8 +334,7 @@ var _ = Describe("A configuration that another tool edits again and again", func
 			})
 			began, edited := s.now, len(s.mutating.past)
 			for len(s.mutating.past) == edited {
-				next, err := c.Reconcile(context.Background())
-				Expect(err).NotTo(HaveOccurred())
+				next := spectest.Must(c.Reconcile(context.Background()))
 				if len(s.mutating.past) == edited {
 					s.pass(next)
 				}
@@ -448,8 +448,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 			})
 		}
 		answers(0)
-		_, err := c.Reconcile(context.Background())
-		Expect(err).NotTo(HaveOccurred())
+		spectest.Must(c.Reconcile(context.Background()))
 		if stands {
 			s.edit(s.mutating, func(object client.Object) {
 				annotations := object.GetAnnotations()
@@ -538,6 +537,67 @@ var _ = Describe("A loop whose passes fail", func() {
 	})
 })
 
+var _ = Describe("The report of a replica", func() {
+	It("says that it waits while an earlier version lives, and for nothing else", func() {
+		s, registry := newSolo(), prometheus.NewRegistry()
+		var said []string
+		reports := func(c *controller.Config) {
+			c.Report = controller.NewReport(context.Background(), namespace, secretName, registry, nil, logr.Discard())
+			c.Log = funcr.New(func(_, line string) {
+				if !strings.Contains(line, `"msg"="registered"`) {
+					said = append(said, line)
+				}
+			}, funcr.Options{})
+		}
+		s.replica(fixed, reports)
+		Expect(said).To(BeEmpty())
+		s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
+		Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
+		Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
+			And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
+	})
+})
+
+// issuer is a source whose certificates the spec delivers.
+type issuer struct {
+	certsource.Source
+	deliver func(certsource.Material)
+}
+
+func (i *issuer) Run(_ context.Context, deliver func(certsource.Material), _ func(error)) error {
+	i.deliver = deliver
+	return nil
+}
+
+func (*issuer) String() string { return "the issuer" }
+
+var _ = Describe("A certificate of another issuer", func() {
+	It("is served once every caBundle trusts it, and the CA of the one before it stays for a while", func() {
+		s, from := newSolo(), &issuer{}
+		served := certsource.NewServed(from)
+		served.Hosts, served.Now = []string{host}, s.process.now
+		served.Run(context.Background())
+		issue := func() []byte {
+			by := must(ca.New("issuer", 100*time.Hour, s.now))
+			made := must(by.SignServing([]string{host}, 50*time.Hour, s.now))
+			from.deliver(certsource.Material{Certificate: made, Bundle: by.CertificatePEM})
+			return by.CertificatePEM
+		}
+		first := issue()
+		c := s.replica(func(c *controller.Config) { c.Certificates = &controller.Issued{Served: served} })
+		Expect(s.caBundles()).To(HaveEach(Equal(first)))
+		second := issue()
+		s.works(c, 5*time.Second)
+		Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+		Expect(served.Verify(first)).To(Succeed(), "not all API servers may know yet")
+		s.works(c, time.Minute)
+		Expect(served.Verify(second)).To(Succeed())
+		Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+		s.works(c, 2*time.Hour)
+		Expect(s.caBundles()).To(HaveEach(Equal(second)))
+	})
+})
+
 type solo struct {
 	*world
 	process                      *process
@@ -605,8 +665,7 @@ func (s *solo) replica(changes ...func(*controller.Config)) *controller.Controll
 func (s *solo) works(c *controller.Controller, d time.Duration) {
 	GinkgoHelper()
 	for until := s.now.Add(d); s.now.Before(until); {
-		next, err := c.Reconcile(context.Background())
-		Expect(err).NotTo(HaveOccurred())
+		next := spectest.Must(c.Reconcile(context.Background()))
 		s.pass(min(next, max(until.Sub(s.now), time.Millisecond)))
 	}
 }
