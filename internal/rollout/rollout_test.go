@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestRollout(t *testing.T) {
@@ -427,9 +428,7 @@ var _ = Describe("The Lease", func() {
 	}
 	read := func(ctx context.Context) *unstructured.Unstructured {
 		GinkgoHelper()
-		found, err := lease.Client.Get(ctx, lease.Name, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		return found
+		return Must(lease.Client.Get(ctx, lease.Name, metav1.GetOptions{}))
 	}
 	writes := func() (verbs []string) {
 		for _, a := range c.Actions() {
