@@ -118,52 +118,48 @@ var _ = Describe("A configuration that an earlier version has emptied", func() {
 	})
 })
 
-var _ = Describe("A client that may write the Secret and no configuration", func() {
-	It("does not get a CA into a caBundle", func() {
-		s := newSolo()
-		c := s.replica()
-		theirs := must(ca.New(secretName, 100*time.Hour, dawn))
-		for _, start := range []func() *controller.Controller{
-			func() *controller.Controller { return c },
-			func() *controller.Controller { return s.replica() }, // which knows nothing of the past
-		} {
-			s.edit(s.secret, func(object client.Object) {
-				secret, state := object.(*corev1.Secret), s.state()
-				state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
-				state.CurrentID, state.Counter = 90, state.Counter+100
-				secret.Data = state.Encode(secret.Data)
-			})
-			s.works(start(), 3*time.Hour)
-			for _, o := range []*object{s.mutating, s.validating} {
-				for _, v := range o.past {
-					for _, conf := range clientConfigs(v.object) {
-						Expect(ca.Contains(conf.bundle(), theirs.CertificatePEM)).To(BeFalse())
-					}
+var _ = It("A client that may write the Secret and no configuration does not get a CA into a caBundle", func() {
+	s := newSolo()
+	c := s.replica()
+	theirs := must(ca.New(secretName, 100*time.Hour, dawn))
+	for _, start := range []func() *controller.Controller{
+		func() *controller.Controller { return c },
+		func() *controller.Controller { return s.replica() }, // which knows nothing of the past
+	} {
+		s.edit(s.secret, func(object client.Object) {
+			secret, state := object.(*corev1.Secret), s.state()
+			state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
+			state.CurrentID, state.Counter = 90, state.Counter+100
+			secret.Data = state.Encode(secret.Data)
+		})
+		s.works(start(), 3*time.Hour)
+		for _, o := range []*object{s.mutating, s.validating} {
+			for _, v := range o.past {
+				for _, conf := range clientConfigs(v.object) {
+					Expect(ca.Contains(conf.bundle(), theirs.CertificatePEM)).To(BeFalse())
 				}
 			}
-			Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
 		}
-	})
+		Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
+	}
 })
 
-var _ = Describe("A process that only sees to the trust", func() {
-	It("mends a caBundle and leaves alone all entries", func() {
-		s := newSolo()
-		s.replica()
-		ours := s.state().Bundle()
-		s.edit(s.mutating, func(object client.Object) {
-			trusts()(object)
-			webhooks(object)[0]["timeoutSeconds"] = int64(29)
-		})
-		s.put(s.validating, nil, true)
-		s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
-		m := s.mutating.latest().object
-		Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
-		Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))
-		version, _ := registered(s.mutating.latest())
-		Expect(version).To(Equal("one"))
-		Expect(s.validating.latest().object).To(BeNil())
+var _ = It("A process that only sees to the trust mends a caBundle and leaves alone all entries", func() {
+	s := newSolo()
+	s.replica()
+	ours := s.state().Bundle()
+	s.edit(s.mutating, func(object client.Object) {
+		trusts()(object)
+		webhooks(object)[0]["timeoutSeconds"] = int64(29)
 	})
+	s.put(s.validating, nil, true)
+	s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
+	m := s.mutating.latest().object
+	Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
+	Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))
+	version, _ := registered(s.mutating.latest())
+	Expect(version).To(Equal("one"))
+	Expect(s.validating.latest().object).To(BeNil())
 })
 
 // refused is a configuration that is not taken; the zero error takes it.
@@ -239,11 +235,6 @@ type unwritable struct {
 	dynamic.ResourceInterface
 	err   error
 	tried *int
-}
-
-func (u unwritable) Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error) {
-	*u.tried++
-	return nil, u.err
 }
 
 func (u unwritable) Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error) {
@@ -375,26 +366,24 @@ var _ = DescribeTable("An object that is larger than can be stored is explained"
 	Entry("unless it is another error", apierrors.NewBadRequest("nonsense"), false),
 )
 
-var _ = Describe("A replica that stops", func() {
-	It("registers nothing any more, also where its steps have just changed", func() {
-		s := newSolo()
-		c := s.replica(fixed)
-		Expect(c.Leave(context.Background(), true)).To(Succeed())
-		served := false
-		Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
-			served = true
-			return nil
-		})).To(Succeed())
-		Expect(served).To(BeFalse())
-		c.Stop(context.Background())
-		for _, o := range []*object{s.mutating, s.validating} {
-			s.put(o, nil, true)
-		}
-		s.pass(time.Second)
-		s.works(c, time.Minute)
-		Expect(s.mutating.latest().object).To(BeNil())
-		Expect(s.validating.latest().object).To(BeNil())
-	})
+var _ = It("A replica that stops registers nothing any more, also where its steps have just changed", func() {
+	s := newSolo()
+	c := s.replica(fixed)
+	Expect(c.Leave(context.Background(), true)).To(Succeed())
+	served := false
+	Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
+		served = true
+		return nil
+	})).To(Succeed())
+	Expect(served).To(BeFalse())
+	c.Stop(context.Background())
+	for _, o := range []*object{s.mutating, s.validating} {
+		s.put(o, nil, true)
+	}
+	s.pass(time.Second)
+	s.works(c, time.Minute)
+	Expect(s.mutating.latest().object).To(BeNil())
+	Expect(s.validating.latest().object).To(BeNil())
 })
 
 var _ = Describe("The Namespace that owns the configurations", func() {
@@ -512,50 +501,46 @@ func (*unreadable) Wrote(client.Object) {}
 
 func (*unreadable) Polls(client.Object) bool { return false }
 
-var _ = Describe("A loop whose passes fail", func() {
-	It("logs the failure at once, and then once a minute", func() {
-		s, cache := newSolo(), &unreadable{}
-		var logged []string
-		log := funcr.New(func(_, line string) {
-			if strings.Contains(line, "could not reconcile") {
-				logged = append(logged, line)
-			}
-		}, funcr.Options{})
-		bubble(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-			defer cancel()
-			loop := controller.New(s.config(func(c *controller.Config) {
-				c.Cache, c.Log = cache, log
-				c.Report = controller.NewReport(ctx, namespace, secretName, prometheus.NewRegistry(), nil, logr.Discard())
-			}))
-			loop.Run(ctx, must(cluster.NewObjects(&rest.Config{}, logr.Discard())))
-			return nil
-		})
-		Expect(cache.reads.Load()).To(BeNumerically(">=", 20), "the passes go on")
-		Expect(len(logged)).To(And(BeNumerically(">", 5), BeNumerically("<", 11)))
-		Expect(logged).To(HaveEach(ContainSubstring("no connection")))
+var _ = It("A loop whose passes fail logs the failure at once, and then once a minute", func() {
+	s, cache := newSolo(), &unreadable{}
+	var logged []string
+	log := funcr.New(func(_, line string) {
+		if strings.Contains(line, "could not reconcile") {
+			logged = append(logged, line)
+		}
+	}, funcr.Options{})
+	bubble(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		loop := controller.New(s.config(func(c *controller.Config) {
+			c.Cache, c.Log = cache, log
+			c.Report = controller.NewReport(ctx, namespace, secretName, prometheus.NewRegistry(), nil, logr.Discard())
+		}))
+		loop.Run(ctx, must(cluster.NewObjects(&rest.Config{}, logr.Discard())))
+		return nil
 	})
+	Expect(cache.reads.Load()).To(BeNumerically(">=", 20), "the passes go on")
+	Expect(len(logged)).To(And(BeNumerically(">", 5), BeNumerically("<", 11)))
+	Expect(logged).To(HaveEach(ContainSubstring("no connection")))
 })
 
-var _ = Describe("The report of a replica", func() {
-	It("says that it waits while an earlier version lives, and for nothing else", func() {
-		s, registry := newSolo(), prometheus.NewRegistry()
-		var said []string
-		reports := func(c *controller.Config) {
-			c.Report = controller.NewReport(context.Background(), namespace, secretName, registry, nil, logr.Discard())
-			c.Log = funcr.New(func(_, line string) {
-				if !strings.Contains(line, `"msg"="registered"`) {
-					said = append(said, line)
-				}
-			}, funcr.Options{})
-		}
-		s.replica(fixed, reports)
-		Expect(said).To(BeEmpty())
-		s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
-		Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
-		Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
-			And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
-	})
+var _ = It("The report of a replica says that it waits while an earlier version lives, and for nothing else", func() {
+	s, registry := newSolo(), prometheus.NewRegistry()
+	var said []string
+	reports := func(c *controller.Config) {
+		c.Report = controller.NewReport(context.Background(), namespace, secretName, registry, nil, logr.Discard())
+		c.Log = funcr.New(func(_, line string) {
+			if !strings.Contains(line, `"msg"="registered"`) {
+				said = append(said, line)
+			}
+		}, funcr.Options{})
+	}
+	s.replica(fixed, reports)
+	Expect(said).To(BeEmpty())
+	s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
+	Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
+	Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
+		And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
 })
 
 // issuer is a source whose certificates the spec delivers.
@@ -571,31 +556,29 @@ func (i *issuer) Run(_ context.Context, deliver func(certsource.Material), _ fun
 
 func (*issuer) String() string { return "the issuer" }
 
-var _ = Describe("A certificate of another issuer", func() {
-	It("is served once every caBundle trusts it, and the CA of the one before it stays for a while", func() {
-		s, from := newSolo(), &issuer{}
-		served := certsource.NewServed(from)
-		served.Hosts, served.Now = []string{host}, s.process.now
-		served.Run(context.Background())
-		issue := func() []byte {
-			by := must(ca.New("issuer", 100*time.Hour, s.now))
-			made := must(by.SignServing([]string{host}, 50*time.Hour, s.now))
-			from.deliver(certsource.Material{Certificate: made, Bundle: by.CertificatePEM})
-			return by.CertificatePEM
-		}
-		first := issue()
-		c := s.replica(func(c *controller.Config) { c.Certificates = &controller.Issued{Served: served} })
-		Expect(s.caBundles()).To(HaveEach(Equal(first)))
-		second := issue()
-		s.works(c, 5*time.Second)
-		Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
-		Expect(served.Verify(first)).To(Succeed(), "not all API servers may know yet")
-		s.works(c, time.Minute)
-		Expect(served.Verify(second)).To(Succeed())
-		Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
-		s.works(c, 2*time.Hour)
-		Expect(s.caBundles()).To(HaveEach(Equal(second)))
-	})
+var _ = It("A certificate of another issuer is served once every caBundle trusts it", func() {
+	s, from := newSolo(), &issuer{}
+	served := certsource.NewServed(from)
+	served.Hosts, served.Now = []string{host}, s.process.now
+	served.Run(context.Background())
+	issue := func() []byte {
+		by := must(ca.New("issuer", 100*time.Hour, s.now))
+		made := must(by.SignServing([]string{host}, 50*time.Hour, s.now))
+		from.deliver(certsource.Material{Certificate: made, Bundle: by.CertificatePEM})
+		return by.CertificatePEM
+	}
+	first := issue()
+	c := s.replica(func(c *controller.Config) { c.Certificates = &controller.Issued{Served: served} })
+	Expect(s.caBundles()).To(HaveEach(Equal(first)))
+	second := issue()
+	s.works(c, 5*time.Second)
+	Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+	Expect(served.Verify(first)).To(Succeed(), "not all API servers may know yet")
+	s.works(c, time.Minute)
+	Expect(served.Verify(second)).To(Succeed())
+	Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+	s.works(c, 2*time.Hour)
+	Expect(s.caBundles()).To(HaveEach(Equal(second)))
 })
 
 type solo struct {
