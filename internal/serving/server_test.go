@@ -209,14 +209,6 @@ var _ = Describe("Server", func() {
 		Expect(<-idle).To(BeNumerically(">", 90*time.Second))
 	})
 
-	It("ends idle connections after its own timeout, not after controller-runtime's", func(ctx SpecContext) {
-		s.SetIdleTimeout(100 * time.Millisecond)
-		start(ctx, s)
-		conn := dial(s, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-		Expect(conn.SetDeadline(time.Now().Add(30 * time.Second))).To(Succeed())
-		Expect(io.ReadAll(conn)).NotTo(BeEmpty(), "ended by the server")
-	})
-
 	It("never redirects, which would send the API server on with the object", func(ctx SpecContext) {
 		start(ctx, s)
 		for _, path := range []string{"//mutate//x", "/mutate/../healthz", "/mutate/./x", "/mutate/x/", "/healthz/"} {
