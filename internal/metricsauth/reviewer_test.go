@@ -143,17 +143,6 @@ var _ = Describe("Requests for metrics", func() {
 		Entry("the rights of the caller", "subjectaccessreviews", "Authorization for user prometheus failed"),
 	)
 
-	It("fail while the API server gives no answer, and pass as soon as it does", func() {
-		broken := atomic.Bool{}
-		broken.Store(true)
-		clients.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return broken.Load(), nil, errors.New("no answer")
-		})
-		Expect(get("Bearer " + good)).To(answers(500, "Authentication failed"))
-		broken.Store(false)
-		Expect(get("Bearer " + good)).To(answers(200, "metrics"))
-	})
-
 	It("are judged anew after a minute, and after ten seconds where they were refused", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		mayRead.Store(false)
