@@ -269,7 +269,7 @@ var _ = Describe("The end of a recording", func() {
 		calls.Wait()
 		w.close()
 		expectTold()
-		Expect(w.files()).To(BeEmpty())
+		Expect(filesOf(w.dir)).To(BeEmpty())
 		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 	})
@@ -299,7 +299,7 @@ var _ = Describe("The end of a recording", func() {
 			if err != nil {
 				late = 1 // which was on its way to the disk
 			}
-			Expect(len(w.files())).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
+			Expect(len(filesOf(w.dir))).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
 		}
 	})
 

@@ -71,7 +71,7 @@ var _ = Describe("The folder", func() {
 		w.allowed(review(`{"x":"` + strings.Repeat("x", 6000) + `"}`))
 		w.close()
 		size := 0
-		for _, text := range w.files() {
+		for _, text := range filesOf(w.dir) {
 			size += len(text)
 		}
 		Expect(size).To(And(BeNumerically("<=", 5000), BeNumerically(">", 4000)))
@@ -248,7 +248,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		Expect(lock).NotTo(BeAnExistingFile())
 		Expect(os.MkdirAll(filepath.Join(lock, "full"), 0o700)).To(Succeed())
 		_, err := again()
-		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("name a folder that can be written to"))))
+		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("mount an emptyDir"))))
 		Expect(os.RemoveAll(lock)).To(Succeed())
 		expectFree()
 	})
