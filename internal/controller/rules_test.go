@@ -97,25 +97,23 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 	})
 })
 
-var _ = Describe("A configuration that an earlier version has emptied", func() {
-	It("keeps no replica of a later version from becoming ready, and is written no more", func() {
-		s := newSolo()
-		s.replica()
-		for _, version := range []string{"two", "three", "three"} {
-			ready := errors.New("not yet")
-			s.replica(func(c *controller.Config) {
-				c.Registration = desired(version, "logger")
-				c.Registration.Steps = slices.DeleteFunc(c.Registration.Steps, func(s webhookconf.Step) bool { return !s.Validating })
-				c.Ready = func(err error) { ready = err }
-			})
-			Expect(ready).NotTo(HaveOccurred(), version)
-			Expect(webhooks(s.mutating.latest().object)).To(BeEmpty())
-			first, _ := registered(s.mutating.latest())
-			Expect(first).To(Equal("two"))
-			first, _ = registered(s.validating.latest())
-			Expect(first).To(Equal(version))
-		}
-	})
+var _ = It("A configuration that an earlier version has emptied keeps none unready, and is written no more", func() {
+	s := newSolo()
+	s.replica()
+	for _, version := range []string{"two", "three", "three"} {
+		ready := errors.New("not yet")
+		s.replica(func(c *controller.Config) {
+			c.Registration = desired(version, "logger")
+			c.Registration.Steps = slices.DeleteFunc(c.Registration.Steps, func(s webhookconf.Step) bool { return !s.Validating })
+			c.Ready = func(err error) { ready = err }
+		})
+		Expect(ready).NotTo(HaveOccurred(), version)
+		Expect(webhooks(s.mutating.latest().object)).To(BeEmpty())
+		first, _ := registered(s.mutating.latest())
+		Expect(first).To(Equal("two"))
+		first, _ = registered(s.validating.latest())
+		Expect(first).To(Equal(version))
+	}
 })
 
 var _ = It("A client that may write the Secret and no configuration does not get a CA into a caBundle", func() {
@@ -386,41 +384,39 @@ var _ = It("A replica that stops registers nothing any more, also where its step
 	Expect(s.validating.latest().object).To(BeNil())
 })
 
-var _ = Describe("The Namespace that owns the configurations", func() {
-	It("is the one of the moment, also after it was deleted and made again", func() {
-		s := newSolo()
-		uid, missing := types.UID("first"), false
-		c := s.replica(fixed, func(c *controller.Config) {
-			c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
-				if missing {
-					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
-				}
-				return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
+var _ = It("The Namespace that owns the configurations is the one of the moment, also after it was made again", func() {
+	s := newSolo()
+	uid, missing := types.UID("first"), false
+	c := s.replica(fixed, func(c *controller.Config) {
+		c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
+			if missing {
+				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
 			}
-		})
-		owners := func() (all []types.UID) {
-			for _, o := range s.mutating.latest().object.GetOwnerReferences() {
-				all = append(all, o.UID)
-			}
-			return all
+			return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
 		}
-		Expect(owners()).To(Equal([]types.UID{"first"}))
-
-		By("deleting it, and with it the configuration")
-		missing = true
-		s.put(s.mutating, nil, true)
-		s.pass(time.Second)
-		s.works(c, 10*time.Second)
-		Expect(owners()).To(BeEmpty())
-
-		By("making it again")
-		missing, uid = false, "second"
-		s.works(c, 3*time.Minute)
-		Expect(owners()).To(Equal([]types.UID{"second"}))
-		writes := s.writes
-		s.works(c, time.Hour)
-		Expect(s.writes).To(Equal(writes))
 	})
+	owners := func() (all []types.UID) {
+		for _, o := range s.mutating.latest().object.GetOwnerReferences() {
+			all = append(all, o.UID)
+		}
+		return all
+	}
+	Expect(owners()).To(Equal([]types.UID{"first"}))
+
+	By("deleting it, and with it the configuration")
+	missing = true
+	s.put(s.mutating, nil, true)
+	s.pass(time.Second)
+	s.works(c, 10*time.Second)
+	Expect(owners()).To(BeEmpty())
+
+	By("making it again")
+	missing, uid = false, "second"
+	s.works(c, 3*time.Minute)
+	Expect(owners()).To(Equal([]types.UID{"second"}))
+	writes := s.writes
+	s.works(c, time.Hour)
+	Expect(s.writes).To(Equal(writes))
 })
 
 var _ = Describe("Another program under the same fingerprint", func() {
