@@ -155,8 +155,8 @@ type SignerOptions struct {
 // delay that doubles.
 //
 // Kubernetes' own signers do not issue serving certificates for webhooks, so signerName is another signer, such as
-// "example.org/webhook-serving". FromCSR needs create and get on certificatesigningrequests, and uses list and watch if
-// it has those rights.
+// "example.org/webhook-serving". FromCSR needs create, list and watch on certificatesigningrequests. With get
+// instead of list and watch, it learns up to half a minute late how a request ended.
 func FromCSR(signerName string, o SignerOptions) CertificateSource {
 	return &source{needs: rights.SourceRights{Requests: true}, make: func(s certificateSite) certsource.Source {
 		return &certsource.CSR{

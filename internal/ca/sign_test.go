@@ -27,6 +27,9 @@ func verify(serve *tls.Certificate, serverName string, bundle []byte) error {
 	return err
 }
 
+// longest is a name of 253 characters, with labels of 63.
+var longest = strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("a", 61)
+
 var _ = Describe("SignServing", func() {
 	DescribeTable("certifies the host that a client asks for", func(host, serverName string) {
 		a := NewCA(year, now)
@@ -43,6 +46,7 @@ var _ = Describe("SignServing", func() {
 		Entry("an underscore", "my_host.example", "my_host.example"),
 		Entry("a wildcard", "*.example.org", "any.example.org"),
 		Entry("one label", "localhost", "localhost"),
+		Entry("labels and a name of the greatest length", longest, longest),
 	)
 
 	It("makes a server's certificate and nothing else", func() {

@@ -305,8 +305,7 @@ var _ = Describe("A Secret of a newer format", func() {
 		state := Must(DecodeState(ownData(), now))
 		state.FormatVersion = 2
 		c = newCluster(nil)
-		_, _, err = c.store().Restore(background, state, nil)
-		Expect(err).To(MatchError(certsecret.ErrNewerFormat))
+		Expect(c.store().Restore(background, state, nil)).Error().To(MatchError(certsecret.ErrNewerFormat))
 		Expect(c.writes()).To(BeEmpty())
 	})
 })
@@ -357,8 +356,7 @@ var _ = Describe("An obstacle", func() {
 		ctx, cancel := context.WithCancelCause(background)
 		c.fail("create", -1, apierrors.NewAlreadyExists(resource, name))
 		cancel(errors.New("shutting down"))
-		_, _, err := c.store().Restore(ctx, nil, nil)
-		Expect(err).To(MatchError(ContainSubstring("shutting down")))
+		Expect(c.store().Restore(ctx, nil, nil)).Error().To(MatchError(ContainSubstring("shutting down")))
 		Expect(c.writes()["create"]).To(Equal(1))
 	})
 

@@ -56,9 +56,9 @@ const (
 // key, at two thirds of the certificate's lifetime (plus or minus a tenth). Keys stay in memory, so each process sends
 // its own requests, and so does each restart.
 //
-// CSR needs create and get on certificatesigningrequests. With list and watch it observes the outcome of a request at
-// once, without them within half a minute. It deletes no request: kube-controller-manager does, an hour after the
-// approval or denial, or after a day without either.
+// CSR needs create, list and watch on certificatesigningrequests. With get instead of list and watch, it observes the
+// outcome of a request within half a minute, not at once. It deletes no request: kube-controller-manager does, an hour
+// after the approval or denial, or after a day without either.
 //
 // A request fails if it is denied or deleted, if the signer fails, or if the issued certificate is unusable. Another
 // one follows after a delay, which doubles from Retry to 360 times Retry. If only the trusted CAs fail to verify a
@@ -331,7 +331,7 @@ func (k *requester) create(ctx context.Context, r *request) error {
 		return nil // created by an attempt whose response was lost; follow checks whether it is ours
 	case apierrors.IsForbidden(err):
 		k.open = nil
-		return fmt.Errorf("no certificate can be requested; grant create, get, list and watch on certificatesigningrequests: %w", err)
+		return fmt.Errorf("no certificate can be requested; grant create, list and watch on certificatesigningrequests: %w", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		k.open = nil
 		return fmt.Errorf("the API server refuses the request; check SignerName, NamePrefix and Lifetime: %w", err)

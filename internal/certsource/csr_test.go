@@ -173,8 +173,8 @@ func TestCSRWaitsForApprovalAndThenForTheSigner(t *testing.T) {
 
 func TestCSRSaysWhyItCannotAsk(t *testing.T) {
 	for remedy, answer := range map[string]*http.Response{
-		"grant create, get, list and watch on certificatesigningrequests": failed(http.StatusForbidden, metav1.StatusReasonForbidden),
-		"the API server refuses the request; check SignerName":            failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid),
+		"grant create, list and watch on certificatesigningrequests": failed(http.StatusForbidden, metav1.StatusReasonForbidden),
+		"the API server refuses the request; check SignerName":       failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid),
 	} {
 		bubble(t, func(t *testing.T) {
 			source, r := newSigner().source(nil), newRecorder()
@@ -382,22 +382,22 @@ func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
 	}
 }
 
-var _ = Describe("CSR without a cluster", func() {
-	It("needs its required fields, and names all of them", func() {
-		Expect((&certsource.CSR{}).Validate()).To(MatchError(And(
-			ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
-		good := newSigner().source(nil)
+var _ = It("CSR without a cluster needs its required fields, and names all of them", func() {
+	Expect((&certsource.CSR{}).Validate()).To(MatchError(And(
+		ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
+	good := newSigner().source(nil)
+	for _, good.Lifetime = range []time.Duration{10 * time.Minute, (1<<31 - 1) * time.Second, 0} {
 		Expect(good.Validate()).To(Succeed())
-		for message, change := range map[string]func(*certsource.CSR){
-			"to a domain and a path":     func(c *certsource.CSR) { c.SignerName = "signer" },
-			"use a signer of your own":   func(c *certsource.CSR) { c.SignerName = "kubernetes.io/kubelet-serving" },
-			"TrustPEM holds no readable": func(c *certsource.CSR) { c.TrustPEM = []byte("x") },
-			"at least 10m0s":             func(c *certsource.CSR) { c.Lifetime = time.Minute },
-			"less than 68 years":         func(c *certsource.CSR) { c.Lifetime = 100 * 365 * day },
-		} {
-			c := *good
-			change(&c)
-			Expect(c.Validate()).To(MatchError(ContainSubstring(message)), message)
-		}
-	})
+	}
+	for message, change := range map[string]func(*certsource.CSR){
+		"to a domain and a path":     func(c *certsource.CSR) { c.SignerName = "signer" },
+		"use a signer of your own":   func(c *certsource.CSR) { c.SignerName = "kubernetes.io/kubelet-serving" },
+		"TrustPEM holds no readable": func(c *certsource.CSR) { c.TrustPEM = []byte("x") },
+		"at least 10m0s":             func(c *certsource.CSR) { c.Lifetime = time.Minute },
+		"less than 68 years":         func(c *certsource.CSR) { c.Lifetime = 100 * 365 * day },
+	} {
+		c := *good
+		change(&c)
+		Expect(c.Validate()).To(MatchError(ContainSubstring(message)), message)
+	}
 })

@@ -310,9 +310,7 @@ func TestSecretReportsWhyItCannotBeRead(t *testing.T) {
 	}
 }
 
-var _ = Describe("Secret without a cluster", func() {
-	It("needs its required fields", func() {
-		Expect((&certsource.Secret{Name: "x", Hosts: hosts}).Validate()).To(MatchError(ContainSubstring("a Namespace and a Name")))
-		Expect((&certsource.Secret{Namespace: "cf", Name: "x"}).Validate()).To(MatchError(ContainSubstring("at least one host")))
-	})
+var _ = It("Secret without a cluster needs its required fields", func() {
+	Expect((&certsource.Secret{Name: "x", Hosts: hosts}).Validate()).To(MatchError(ContainSubstring("a Namespace and a Name")))
+	Expect((&certsource.Secret{Namespace: "cf", Name: "x"}).Validate()).To(MatchError(ContainSubstring("at least one host")))
 })

@@ -336,6 +336,13 @@ func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
 		_, err := p.copied(ctx)
 		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+		for range 9 { // a proxy ends each watch so early
+			settle(40 * time.Second)
+			start = time.Now()
+			p.shelf.hangUp()
+		}
+		settle(2 * time.Second)
+		g.Expect(p.since(start)).To(HaveLen(1), "the next one begins within seconds")
 	})
 }
 
@@ -557,6 +564,7 @@ func TestAReadingThatFailsIsToldWithItsReason(t *testing.T) {
 				g.Expect(p.said("cannot be read")).To(ConsistOf(And(ContainSubstring(`"kind"="Secret"`), ContainSubstring(`"name"="one"`), ContainSubstring("etcd is down"))), "at once, and not again")
 				settle(5 * time.Minute)
 				g.Expect(len(p.said("cannot be read"))).To(And(BeNumerically(">=", 4), BeNumerically("<=", 6)), "once a minute")
+				g.Expect(len(p.since(time.Time{}))).To(BeNumerically("<", 40), "less and less often")
 				p.answers(func(*http.Request) (*http.Response, error) {
 					return status(http.StatusNotFound, "NotFound", "no such kind"), nil
 				})

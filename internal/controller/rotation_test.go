@@ -146,16 +146,6 @@ var _ = Describe("A rule of the rotation that is broken", Label("slow", "sequent
 	It("is mended, for a process that starts while the Secret is gone, by taking away from a caBundle late", func() {
 		holds(find(but(busy, lossAtStart, prompt), 2, rotationSteps/16))
 	})
-
-	// Cross-signing makes up for these, as long as both CAs can sign each other. The rules are for a CA that was taken
-	// over and may not.
-	DescribeTable("does no harm while CAs sign each other",
-		func(changes ...change) {
-			holds(find(but(append([]change{busy}, changes...)...), 2, rotationSteps/16))
-		},
-		Entry("a leaf before its CA is published", swapsFirst),
-		Entry("activated before it is published, and API servers follow at once", unconfirmed, prompt),
-	)
 })
 
 func uncrossed(s *settings)    { s.broken.uncrossed = true }

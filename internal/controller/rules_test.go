@@ -32,6 +32,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -96,73 +97,67 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 	})
 })
 
-var _ = Describe("A configuration that an earlier version has emptied", func() {
-	It("keeps no replica of a later version from becoming ready, and is written no more", func() {
-		s := newSolo()
-		s.replica()
-		for _, version := range []string{"two", "three", "three"} {
-			ready := errors.New("not yet")
-			s.replica(func(c *controller.Config) {
-				c.Registration = desired(version, "logger")
-				c.Registration.Steps = slices.DeleteFunc(c.Registration.Steps, func(s webhookconf.Step) bool { return !s.Validating })
-				c.Ready = func(err error) { ready = err }
-			})
-			Expect(ready).NotTo(HaveOccurred(), version)
-			Expect(webhooks(s.mutating.latest().object)).To(BeEmpty())
-			first, _ := registered(s.mutating.latest())
-			Expect(first).To(Equal("two"))
-			first, _ = registered(s.validating.latest())
-			Expect(first).To(Equal(version))
-		}
-	})
+var _ = It("A configuration that an earlier version has emptied keeps none unready, and is written no more", func() {
+	s := newSolo()
+	s.replica()
+	for _, version := range []string{"two", "three", "three"} {
+		ready := errors.New("not yet")
+		s.replica(func(c *controller.Config) {
+			c.Registration = desired(version, "logger")
+			c.Registration.Steps = slices.DeleteFunc(c.Registration.Steps, func(s webhookconf.Step) bool { return !s.Validating })
+			c.Ready = func(err error) { ready = err }
+		})
+		Expect(ready).NotTo(HaveOccurred(), version)
+		Expect(webhooks(s.mutating.latest().object)).To(BeEmpty())
+		first, _ := registered(s.mutating.latest())
+		Expect(first).To(Equal("two"))
+		first, _ = registered(s.validating.latest())
+		Expect(first).To(Equal(version))
+	}
 })
 
-var _ = Describe("A client that may write the Secret and no configuration", func() {
-	It("does not get a CA into a caBundle", func() {
-		s := newSolo()
-		c := s.replica()
-		theirs := must(ca.New(secretName, 100*time.Hour, dawn))
-		for _, start := range []func() *controller.Controller{
-			func() *controller.Controller { return c },
-			func() *controller.Controller { return s.replica() }, // which knows nothing of the past
-		} {
-			s.edit(s.secret, func(object client.Object) {
-				secret, state := object.(*corev1.Secret), s.state()
-				state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
-				state.CurrentID, state.Counter = 90, state.Counter+100
-				secret.Data = state.Encode(secret.Data)
-			})
-			s.works(start(), 3*time.Hour)
-			for _, o := range []*object{s.mutating, s.validating} {
-				for _, v := range o.past {
-					for _, conf := range clientConfigs(v.object) {
-						Expect(ca.Contains(conf.bundle(), theirs.CertificatePEM)).To(BeFalse())
-					}
+var _ = It("A client that may write the Secret and no configuration does not get a CA into a caBundle", func() {
+	s := newSolo()
+	c := s.replica()
+	theirs := must(ca.New(secretName, 100*time.Hour, dawn))
+	for _, start := range []func() *controller.Controller{
+		func() *controller.Controller { return c },
+		func() *controller.Controller { return s.replica() }, // which knows nothing of the past
+	} {
+		s.edit(s.secret, func(object client.Object) {
+			secret, state := object.(*corev1.Secret), s.state()
+			state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
+			state.CurrentID, state.Counter = 90, state.Counter+100
+			secret.Data = state.Encode(secret.Data)
+		})
+		s.works(start(), 3*time.Hour)
+		for _, o := range []*object{s.mutating, s.validating} {
+			for _, v := range o.past {
+				for _, conf := range clientConfigs(v.object) {
+					Expect(ca.Contains(conf.bundle(), theirs.CertificatePEM)).To(BeFalse())
 				}
 			}
-			Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
 		}
-	})
+		Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
+	}
 })
 
-var _ = Describe("A process that only sees to the trust", func() {
-	It("mends a caBundle and leaves alone all entries", func() {
-		s := newSolo()
-		s.replica()
-		ours := s.state().Bundle()
-		s.edit(s.mutating, func(object client.Object) {
-			trusts()(object)
-			webhooks(object)[0]["timeoutSeconds"] = int64(29)
-		})
-		s.put(s.validating, nil, true)
-		s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
-		m := s.mutating.latest().object
-		Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
-		Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))
-		version, _ := registered(s.mutating.latest())
-		Expect(version).To(Equal("one"))
-		Expect(s.validating.latest().object).To(BeNil())
+var _ = It("A process that only sees to the trust mends a caBundle and leaves alone all entries", func() {
+	s := newSolo()
+	s.replica()
+	ours := s.state().Bundle()
+	s.edit(s.mutating, func(object client.Object) {
+		trusts()(object)
+		webhooks(object)[0]["timeoutSeconds"] = int64(29)
 	})
+	s.put(s.validating, nil, true)
+	s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
+	m := s.mutating.latest().object
+	Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
+	Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))
+	version, _ := registered(s.mutating.latest())
+	Expect(version).To(Equal("one"))
+	Expect(s.validating.latest().object).To(BeNil())
 })
 
 // refused is a configuration that is not taken; the zero error takes it.
@@ -238,11 +233,6 @@ type unwritable struct {
 	dynamic.ResourceInterface
 	err   error
 	tried *int
-}
-
-func (u unwritable) Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error) {
-	*u.tried++
-	return nil, u.err
 }
 
 func (u unwritable) Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error) {
@@ -333,8 +323,7 @@ var _ = Describe("A configuration that another tool edits again and again", func
 			})
 			began, edited := s.now, len(s.mutating.past)
 			for len(s.mutating.past) == edited {
-				next, err := c.Reconcile(context.Background())
-				Expect(err).NotTo(HaveOccurred())
+				next := spectest.Must(c.Reconcile(context.Background()))
 				if len(s.mutating.past) == edited {
 					s.pass(next)
 				}
@@ -375,63 +364,59 @@ var _ = DescribeTable("An object that is larger than can be stored is explained"
 	Entry("unless it is another error", apierrors.NewBadRequest("nonsense"), false),
 )
 
-var _ = Describe("A replica that stops", func() {
-	It("registers nothing any more, also where its steps have just changed", func() {
-		s := newSolo()
-		c := s.replica(fixed)
-		Expect(c.Leave(context.Background(), true)).To(Succeed())
-		served := false
-		Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
-			served = true
-			return nil
-		})).To(Succeed())
-		Expect(served).To(BeFalse())
-		c.Stop(context.Background())
-		for _, o := range []*object{s.mutating, s.validating} {
-			s.put(o, nil, true)
-		}
-		s.pass(time.Second)
-		s.works(c, time.Minute)
-		Expect(s.mutating.latest().object).To(BeNil())
-		Expect(s.validating.latest().object).To(BeNil())
-	})
+var _ = It("A replica that stops registers nothing any more, also where its steps have just changed", func() {
+	s := newSolo()
+	c := s.replica(fixed)
+	Expect(c.Leave(context.Background(), true)).To(Succeed())
+	served := false
+	Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
+		served = true
+		return nil
+	})).To(Succeed())
+	Expect(served).To(BeFalse())
+	c.Stop(context.Background())
+	for _, o := range []*object{s.mutating, s.validating} {
+		s.put(o, nil, true)
+	}
+	s.pass(time.Second)
+	s.works(c, time.Minute)
+	Expect(s.mutating.latest().object).To(BeNil())
+	Expect(s.validating.latest().object).To(BeNil())
 })
 
-var _ = Describe("The Namespace that owns the configurations", func() {
-	It("is the one of the moment, also after it was deleted and made again", func() {
-		s := newSolo()
-		uid, missing := types.UID("first"), false
-		c := s.replica(fixed, func(c *controller.Config) {
-			c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
-				if missing {
-					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
-				}
-				return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
+var _ = It("The Namespace that owns the configurations is the one of the moment, also after it was made again", func() {
+	s := newSolo()
+	uid, missing := types.UID("first"), false
+	c := s.replica(fixed, func(c *controller.Config) {
+		c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
+			if missing {
+				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
 			}
-		})
-		owners := func() (all []types.UID) {
-			for _, o := range s.mutating.latest().object.GetOwnerReferences() {
-				all = append(all, o.UID)
-			}
-			return all
+			return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
 		}
-		Expect(owners()).To(Equal([]types.UID{"first"}))
-
-		By("deleting it, and with it the configuration")
-		missing = true
-		s.put(s.mutating, nil, true)
-		s.pass(time.Second)
-		s.works(c, 10*time.Second)
-		Expect(owners()).To(BeEmpty())
-
-		By("making it again")
-		missing, uid = false, "second"
-		s.works(c, 3*time.Minute)
-		Expect(owners()).To(Equal([]types.UID{"second"}))
-		writes := s.writes
-		s.works(c, time.Hour)
-		Expect(s.writes).To(Equal(writes))
 	})
+	owners := func() (all []types.UID) {
+		for _, o := range s.mutating.latest().object.GetOwnerReferences() {
+			all = append(all, o.UID)
+		}
+		return all
+	}
+	Expect(owners()).To(Equal([]types.UID{"first"}))
+
+	By("deleting it, and with it the configuration")
+	missing = true
+	s.put(s.mutating, nil, true)
+	s.pass(time.Second)
+	s.works(c, 10*time.Second)
+	Expect(owners()).To(BeEmpty())
+
+	By("making it again")
+	missing, uid = false, "second"
+	s.works(c, 3*time.Minute)
+	Expect(owners()).To(Equal([]types.UID{"second"}))
+	writes := s.writes
+	s.works(c, time.Hour)
+	Expect(s.writes).To(Equal(writes))
 })
 
 var _ = Describe("Another program under the same fingerprint", func() {
@@ -448,8 +433,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 			})
 		}
 		answers(0)
-		_, err := c.Reconcile(context.Background())
-		Expect(err).NotTo(HaveOccurred())
+		spectest.Must(c.Reconcile(context.Background()))
 		if stands {
 			s.edit(s.mutating, func(object client.Object) {
 				annotations := object.GetAnnotations()
@@ -513,29 +497,84 @@ func (*unreadable) Wrote(client.Object) {}
 
 func (*unreadable) Polls(client.Object) bool { return false }
 
-var _ = Describe("A loop whose passes fail", func() {
-	It("logs the failure at once, and then once a minute", func() {
-		s, cache := newSolo(), &unreadable{}
-		var logged []string
-		log := funcr.New(func(_, line string) {
-			if strings.Contains(line, "could not reconcile") {
-				logged = append(logged, line)
+var _ = It("A loop whose passes fail logs the failure at once, and then once a minute", func() {
+	s, cache := newSolo(), &unreadable{}
+	var logged []string
+	log := funcr.New(func(_, line string) {
+		if strings.Contains(line, "could not reconcile") {
+			logged = append(logged, line)
+		}
+	}, funcr.Options{})
+	bubble(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		loop := controller.New(s.config(func(c *controller.Config) {
+			c.Cache, c.Log = cache, log
+			c.Report = controller.NewReport(ctx, namespace, secretName, prometheus.NewRegistry(), nil, logr.Discard())
+		}))
+		loop.Run(ctx, must(cluster.NewObjects(&rest.Config{}, logr.Discard())))
+		return nil
+	})
+	Expect(cache.reads.Load()).To(BeNumerically(">=", 20), "the passes go on")
+	Expect(len(logged)).To(And(BeNumerically(">", 5), BeNumerically("<", 11)))
+	Expect(logged).To(HaveEach(ContainSubstring("no connection")))
+})
+
+var _ = It("The report of a replica says that it waits while an earlier version lives, and for nothing else", func() {
+	s, registry := newSolo(), prometheus.NewRegistry()
+	var said []string
+	reports := func(c *controller.Config) {
+		c.Report = controller.NewReport(context.Background(), namespace, secretName, registry, nil, logr.Discard())
+		c.Log = funcr.New(func(_, line string) {
+			if !strings.Contains(line, `"msg"="registered"`) {
+				said = append(said, line)
 			}
 		}, funcr.Options{})
-		bubble(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-			defer cancel()
-			loop := controller.New(s.config(func(c *controller.Config) {
-				c.Cache, c.Log = cache, log
-				c.Report = controller.NewReport(ctx, namespace, secretName, prometheus.NewRegistry(), nil, logr.Discard())
-			}))
-			loop.Run(ctx, must(cluster.NewObjects(&rest.Config{}, logr.Discard())))
-			return nil
-		})
-		Expect(cache.reads.Load()).To(BeNumerically(">=", 20), "the passes go on")
-		Expect(len(logged)).To(And(BeNumerically(">", 5), BeNumerically("<", 11)))
-		Expect(logged).To(HaveEach(ContainSubstring("no connection")))
-	})
+	}
+	s.replica(fixed, reports)
+	Expect(said).To(BeEmpty())
+	s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
+	Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
+	Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
+		And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
+})
+
+// issuer is a source whose certificates the spec delivers.
+type issuer struct {
+	certsource.Source
+	deliver func(certsource.Material)
+}
+
+func (i *issuer) Run(_ context.Context, deliver func(certsource.Material), _ func(error)) error {
+	i.deliver = deliver
+	return nil
+}
+
+func (*issuer) String() string { return "the issuer" }
+
+var _ = It("A certificate of another issuer is served once every caBundle trusts it", func() {
+	s, from := newSolo(), &issuer{}
+	served := certsource.NewServed(from)
+	served.Hosts, served.Now = []string{host}, s.process.now
+	served.Run(context.Background())
+	issue := func() []byte {
+		by := must(ca.New("issuer", 100*time.Hour, s.now))
+		made := must(by.SignServing([]string{host}, 50*time.Hour, s.now))
+		from.deliver(certsource.Material{Certificate: made, Bundle: by.CertificatePEM})
+		return by.CertificatePEM
+	}
+	first := issue()
+	c := s.replica(func(c *controller.Config) { c.Certificates = &controller.Issued{Served: served} })
+	Expect(s.caBundles()).To(HaveEach(Equal(first)))
+	second := issue()
+	s.works(c, 5*time.Second)
+	Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+	Expect(served.Verify(first)).To(Succeed(), "not all API servers may know yet")
+	s.works(c, time.Minute)
+	Expect(served.Verify(second)).To(Succeed())
+	Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
+	s.works(c, 2*time.Hour)
+	Expect(s.caBundles()).To(HaveEach(Equal(second)))
 })
 
 type solo struct {
@@ -605,8 +644,7 @@ func (s *solo) replica(changes ...func(*controller.Config)) *controller.Controll
 func (s *solo) works(c *controller.Controller, d time.Duration) {
 	GinkgoHelper()
 	for until := s.now.Add(d); s.now.Before(until); {
-		next, err := c.Reconcile(context.Background())
-		Expect(err).NotTo(HaveOccurred())
+		next := spectest.Must(c.Reconcile(context.Background()))
 		s.pass(min(next, max(until.Sub(s.now), time.Millisecond)))
 	}
 }

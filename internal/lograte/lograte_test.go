@@ -45,20 +45,18 @@ func TestLograte(t *testing.T) {
 	RunSpecs(t, "internal/lograte")
 }
 
-var _ = Describe("A limit", func() {
-	It("goes by the clock that it is given", func() {
-		now := time.Now()
-		var lines []string
-		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-		l := lograte.Limiter{Every: time.Hour, Now: func() time.Time { return now }}
-		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
-		now = now.Add(59 * time.Minute)
-		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeFalse())
-		now = now.Add(-3 * time.Hour) // the clock was set back
-		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
-		Expect(lines).To(HaveLen(2))
-		Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
-	})
+var _ = It("A limit goes by the clock that it is given", func() {
+	now := time.Now()
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	l := lograte.Limiter{Every: time.Hour, Now: func() time.Time { return now }}
+	Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+	now = now.Add(59 * time.Minute)
+	Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeFalse())
+	now = now.Add(-3 * time.Hour) // the clock was set back
+	Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+	Expect(lines).To(HaveLen(2))
+	Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
 })
 
 var _ = DescribeTable("A text in a log line", func(text, brief string) {
@@ -97,10 +95,12 @@ func TestOfManyEventsTheFirstAreLogged(t *testing.T) {
 		lines, _ = logged("b", 1, same)
 		g.Expect(lines).To(Equal(1))
 
-		for i := range 100_000 {
-			s.Allow(fmt.Sprint("kind ", i), "")
+		lines = 0
+		for i := range 1_000 {
+			if _, ok := s.Allow(fmt.Sprint("kind ", i), ""); ok {
+				lines++
+			}
 		}
-		lines, _ = logged("one more kind", 5, same)
-		g.Expect(lines).To(BeZero(), "kinds beyond a bound count as one")
+		g.Expect(lines).To(Equal(256-3+10), "the three and these are 256 kinds; further ones count as one")
 	})
 }

@@ -5,6 +5,7 @@ package metricsauth
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 func TestMetricsauth(t *testing.T) {
@@ -141,17 +143,6 @@ var _ = Describe("Requests for metrics", func() {
 		Entry("the rights of the caller", "subjectaccessreviews", "Authorization for user prometheus failed"),
 	)
 
-	It("fail while the API server gives no answer, and pass as soon as it does", func() {
-		broken := atomic.Bool{}
-		broken.Store(true)
-		clients.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return broken.Load(), nil, errors.New("no answer")
-		})
-		Expect(get("Bearer " + good)).To(answers(500, "Authentication failed"))
-		broken.Store(false)
-		Expect(get("Bearer " + good)).To(answers(200, "metrics"))
-	})
-
 	It("are judged anew after a minute, and after ten seconds where they were refused", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		mayRead.Store(false)
@@ -228,6 +219,16 @@ var _ = Describe("Requests for metrics", func() {
 		r.timeout = reviewTimeout
 		Expect(send(ctx, http.MethodGet, "Bearer "+good, "/metrics")).To(answers(200, "metrics"))
 	}, SpecTimeout(time.Minute))
+
+	It("are answered under the program's own certificate as soon as there is one", func() {
+		var own *tls.Certificate
+		options, config := &metricsserver.Options{}, &tls.Config{}
+		Protect(options, func(*tls.ClientHelloInfo) *tls.Certificate { return own }, logr.Discard())
+		options.TLSOpts[0](config)
+		Expect(config.GetConfigForClient(nil)).To(BeNil(), "the server's own configuration stands")
+		own = &tls.Certificate{OCSPStaple: []byte("own")}
+		Expect(config.GetConfigForClient(nil)).To(HaveField("Certificates", ConsistOf(*own)))
+	})
 })
 
 var _ = DescribeTable("An address is exposed, or not:",

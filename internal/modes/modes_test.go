@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestModes(t *testing.T) {
@@ -50,8 +51,7 @@ func request(namespace, name string, change ...func(*metav1.ObjectMeta)) *admiss
 	for _, c := range change {
 		c(&object.ObjectMeta)
 	}
-	raw, err := json.Marshal(object)
-	Expect(err).NotTo(HaveOccurred())
+	raw := Must(json.Marshal(object))
 	return &admissionv1.AdmissionRequest{
 		Operation: admissionv1.Create, Namespace: namespace, Name: object.Name, Object: runtime.RawExtension{Raw: raw},
 		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -75,9 +75,7 @@ var _ = Describe("The modes of steps", func() {
 	})
 	mode := func(step string, req *admissionv1.AdmissionRequest) chain.Mode {
 		GinkgoHelper()
-		chosen, err := m.Choose(context.Background(), step, req)
-		Expect(err).NotTo(HaveOccurred())
-		return chosen
+		return Must(m.Choose(context.Background(), step, req))
 	}
 
 	It("are the program's own without an entry, and those of the first line that fits otherwise", func() {
@@ -167,7 +165,10 @@ var _ = Describe("The modes of steps", func() {
 		},
 		Entry("an unknown mode", "Audit where a=b\nDney", `line 2: "Dney": "Dney" is no mode; give Deny, Warn, Audit or Shadow`),
 		Entry("nothing", "\n# nothing\n", "line 1: no mode"),
-		Entry("a bad percentage", "Deny 101%", `line 1: "Deny 101%": "101%" is no percentage`),
+		Entry("a percentage above all", "Deny 101%", `line 1: "Deny 101%": "101%" is no percentage`),
+		Entry("a percentage below none", "Deny -1%", `line 1: "Deny -1%": "-1%" is no percentage`),
+		Entry("a percentage that is no number", "Deny NaN%", `line 1: "Deny NaN%": "NaN%" is no percentage`),
+		Entry("a percentage in words", "Deny ten%", `line 1: "Deny ten%": "ten%" is no percentage`),
 		Entry("an empty selector", "Deny where ", `line 1: "Deny where": there is no selector`),
 		Entry("a word", "Deny team=a", `line 1: "Deny team=a": "team=a" is not understood`),
 		Entry("a line after one for all objects", "Deny\nWarn 10%", `line 2: "Warn 10%" is never reached`),
@@ -250,9 +251,7 @@ func controlledBy(kind, name string) []metav1.OwnerReference {
 func carrying(resource string, o metav1.ObjectMeta) map[string]*admissionv1.AdmissionRequest {
 	GinkgoHelper()
 	raw := func(o metav1.ObjectMeta) runtime.RawExtension {
-		text, err := json.Marshal(corev1.Pod{ObjectMeta: o})
-		Expect(err).NotTo(HaveOccurred())
-		return runtime.RawExtension{Raw: text}
+		return runtime.RawExtension{Raw: Must(json.Marshal(corev1.Pod{ObjectMeta: o}))}
 	}
 	unnamed, edited := o, o
 	if o.GenerateName != "" {
@@ -340,9 +339,7 @@ var _ = Describe("The number that an object draws", func() {
 			}
 			for into, from := range map[*runtime.RawExtension]any{&r.Object: object, &r.OldObject: old} {
 				if from != nil {
-					var err error
-					into.Raw, err = json.Marshal(from)
-					Expect(err).NotTo(HaveOccurred())
+					into.Raw = Must(json.Marshal(from))
 				}
 			}
 			Expect(drawnBy(r)).To(Equal("a/x"))
@@ -367,13 +364,11 @@ var _ = Describe("The number that an object draws", func() {
 
 	It("costs nothing where no line has a percentage, and otherwise a look at the metadata", func() {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a", OwnerReferences: controlledBy("Job", "j")}}
-		small, err := json.Marshal(pod)
-		Expect(err).NotTo(HaveOccurred())
+		small := Must(json.Marshal(pod))
 		for range 1000 {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "c", Command: []string{"a", "b"}})
 		}
-		large, err := json.Marshal(pod)
-		Expect(err).NotTo(HaveOccurred())
+		large := Must(json.Marshal(pod))
 		m := New([]Step{{Name: "owner"}})
 		cost := func(entry string, raw []byte) float64 {
 			m.Set(from("owner", entry))

@@ -93,10 +93,8 @@ var _ = Describe("A handler that is recorded", func() {
 
 	It("is no worse off when the client goes away", func() {
 		w := newWorld(allow)
-		conn, err := net.Dial("tcp", serve(w.recorded).Listener.Addr().String())
-		Expect(err).NotTo(HaveOccurred())
-		_, err = io.WriteString(conn, post(review(pod))[:400])
-		Expect(err).NotTo(HaveOccurred())
+		conn := Must(net.Dial("tcp", serve(w.recorded).Listener.Addr().String()))
+		Must(io.WriteString(conn, post(review(pod))[:400]))
 		Expect(conn.Close()).To(Succeed())
 		Eventually(w.counted).Should(Equal(record.Counts{Failed: 1}))
 		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("did not arrive in full")))
@@ -271,7 +269,7 @@ var _ = Describe("The end of a recording", func() {
 		calls.Wait()
 		w.close()
 		expectTold()
-		Expect(w.files()).To(BeEmpty())
+		Expect(filesOf(w.dir)).To(BeEmpty())
 		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 	})
@@ -301,7 +299,7 @@ var _ = Describe("The end of a recording", func() {
 			if err != nil {
 				late = 1 // which was on its way to the disk
 			}
-			Expect(len(w.files())).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
+			Expect(len(filesOf(w.dir))).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
 		}
 	})
 
@@ -309,13 +307,10 @@ var _ = Describe("The end of a recording", func() {
 		before, files := gleak.Goroutines(), openFiles()
 		for range 5 {
 			dir := GinkgoT().TempDir()
-			r, err := record.New(record.Options{Dir: dir}, logr.Discard())
-			Expect(err).NotTo(HaveOccurred())
-			_, err = record.New(record.Options{Dir: dir}, logr.Discard())
-			Expect(err).To(HaveOccurred())
+			r := Must(record.New(record.Options{Dir: dir}, logr.Discard()))
+			Expect(record.New(record.Options{Dir: dir}, logr.Discard())).Error().To(HaveOccurred())
 			Expect(r.Close(context.Background())).To(Succeed())
-			_, err = record.New(record.Options{Dir: dir + "/\x00"}, logr.Discard())
-			Expect(err).To(HaveOccurred())
+			Expect(record.New(record.Options{Dir: dir + "/\x00"}, logr.Discard())).Error().To(HaveOccurred())
 		}
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
 		Eventually(openFiles).Should(BeNumerically("<=", files))

@@ -155,8 +155,9 @@ func (x *exchange) redact() {
 		return object
 	})
 	if x.holdsSecret {
+		s := newScrubber(x.removed) // the name of an annotation can repeat a value
 		for _, drop := range x.copies {
-			drop()
+			drop(s)
 		}
 	}
 }

@@ -62,9 +62,7 @@ func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 		c(&o)
 	}
 	w.dir = o.Dir
-	var err error
-	w.recorder, err = record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{}))
-	Expect(err).NotTo(HaveOccurred())
+	w.recorder = Must(record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{})))
 	w.budget, w.recorded = w.recorder.Budget(), w.recorder.Wrap(w.handler)
 	DeferCleanup(func() {
 		w.close()
@@ -94,23 +92,15 @@ func (w *world) close() {
 func (w *world) read() []record.Recorded {
 	GinkgoHelper()
 	w.close()
-	all := Must(record.Read(w.dir))
-	return all
+	return Must(record.Read(w.dir))
 }
 
-// files returns the texts of the written files, by name.
-func (w *world) files() map[string]string {
-	GinkgoHelper()
-	return filesOf(w.dir)
-}
-
+// filesOf returns the texts of the written files, by name.
 func filesOf(dir string) map[string]string {
 	GinkgoHelper()
 	all := map[string]string{}
-	paths := Must(filepath.Glob(filepath.Join(dir, "*")))
-	for _, path := range paths {
-		text := Must(os.ReadFile(path))
-		all[filepath.Base(path)] = string(text)
+	for _, path := range Must(filepath.Glob(filepath.Join(dir, "*"))) {
+		all[filepath.Base(path)] = string(Must(os.ReadFile(path)))
 	}
 	return all
 }
@@ -119,7 +109,7 @@ func filesOf(dir string) map[string]string {
 func (w *world) only() string {
 	GinkgoHelper()
 	w.close()
-	files := w.files()
+	files := filesOf(w.dir)
 	Expect(files).To(HaveLen(1), "%v", w.logs.all())
 	for _, text := range files {
 		return text

@@ -71,7 +71,7 @@ var _ = Describe("The folder", func() {
 		w.allowed(review(`{"x":"` + strings.Repeat("x", 6000) + `"}`))
 		w.close()
 		size := 0
-		for _, text := range w.files() {
+		for _, text := range filesOf(w.dir) {
 			size += len(text)
 		}
 		Expect(size).To(And(BeNumerically("<=", 5000), BeNumerically(">", 4000)))
@@ -209,10 +209,8 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		onlyWithFlock()
 		other := exec.Command(os.Args[0]) //nolint:gosec // ourselves
 		other.Env = append(os.Environ(), recordInto+"="+dir)
-		_, err := other.StdinPipe() // open as long as we wait for it
-		Expect(err).NotTo(HaveOccurred())
-		stdout, err := other.StdoutPipe()
-		Expect(err).NotTo(HaveOccurred())
+		Must(other.StdinPipe()) // open as long as we wait for it
+		stdout := Must(other.StdoutPipe())
 		Expect(other.Start()).To(Succeed())
 		DeferCleanup(func() { _ = other.Process.Kill() })
 		Expect(bufio.NewReader(stdout).ReadString('\n')).To(Equal("<nil>\n"))
@@ -250,7 +248,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		Expect(lock).NotTo(BeAnExistingFile())
 		Expect(os.MkdirAll(filepath.Join(lock, "full"), 0o700)).To(Succeed())
 		_, err := again()
-		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("name a folder that can be written to"))))
+		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("mount an emptyDir"))))
 		Expect(os.RemoveAll(lock)).To(Succeed())
 		expectFree()
 	})

@@ -114,14 +114,6 @@ func checkPlaceholders(t *testing.T, value any) {
 	}
 }
 
-// FuzzText looks for Secrets in any text, as in an annotation, and judges it.
-func FuzzText(f *testing.F) {
-	seeds(f)
-	f.Fuzz(func(_ *testing.T, text []byte) {
-		new(redaction).walk(map[string]any{"annotations": map[string]any{"a": string(text)}}, "request", false)
-	})
-}
-
 // FuzzScrubbed hides a value in a text, in every spelling. Nothing of it may be left.
 func FuzzScrubbed(f *testing.F) {
 	f.Add("m4rk3r-hunter2", "a%2", "x=")

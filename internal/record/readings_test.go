@@ -21,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/record"
 	"code.cloudfoundry.org/eirinix/internal/snapshots"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // cluster is what the step "volumes" can read.
@@ -33,11 +34,10 @@ type cluster struct {
 // newCluster holds objects, of which the step declares the ConfigMaps and Secrets.
 func newCluster(keep func(client.Object), objects ...string) *cluster {
 	GinkgoHelper()
-	set, err := reads.New(clientgoscheme.Scheme, []reads.Step{{Name: "volumes", Reads: []reads.Declaration{
+	set := Must(reads.New(clientgoscheme.Scheme, []reads.Step{{Name: "volumes", Reads: []reads.Declaration{
 		{Object: &corev1.ConfigMap{}, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Transform: keep},
 		{Object: &corev1.Secret{}, Kind: corev1.SchemeGroupVersion.WithKind("Secret"), Transform: keep},
-	}}}, logr.Discard(), nil)
-	Expect(err).NotTo(HaveOccurred())
+	}}}, logr.Discard(), nil))
 	c := &cluster{set: set}
 	for _, o := range objects {
 		c.objects = append(c.objects, &unstructured.Unstructured{Object: members(o)})
@@ -223,7 +223,6 @@ var _ = Describe("What steps read", func() {
 		close(late) // while the call waits to be written
 		Eventually(done).Should(BeClosed())
 		release()
-		text := w.only()
-		Expect(text).To(And(ContainSubstring("early"), Not(ContainSubstring("late"))))
+		Expect(w.only()).To(And(ContainSubstring("early"), Not(ContainSubstring("late"))))
 	})
 })

@@ -56,7 +56,7 @@ var kindsOfRequest = [][]string{
 type redaction struct {
 	holdsSecret bool // the call holds a Secret or a token
 	removed     []string
-	copies      []func() // remove the annotations that can hold a copy of a Secret
+	copies      []func(*scrubber) // remove the annotations that can hold a copy of a Secret
 	notes       notes
 }
 
@@ -170,9 +170,9 @@ func (r *redaction) extra(extra map[string]any, at string) {
 func (r *redaction) annotations(annotations map[string]any, at string) {
 	for name, text := range annotations {
 		if text, ok := text.(string); ok && canHoldObject(text) {
-			r.copies = append(r.copies, func() {
+			r.copies = append(r.copies, func(s *scrubber) {
 				delete(annotations, name)
-				r.notes.add(below(at, name))
+				r.notes.add(below(at, s.text(name)))
 			})
 		}
 	}

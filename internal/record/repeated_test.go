@@ -72,7 +72,7 @@ var _ = Describe("A secret that a call repeats", func() {
 		`{"kind":"Secret","type":T,"metadata":{"ownerReferences":[{"name":T}],"managedFields":[{"manager":T,"fieldsV1":{T:{}}}]},"data":{"a":V}}`,
 		`{"kind":"Secret","metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":C}},"data":{"a":V},"more":{"a":[T]}}`,
 		`{"kind":"List","items":[{"kind":"Secret","data":{"a":V}},{"kind":"Pod","spec":{"env":[{"value":T}]}},{"kind":"ConfigMap","data":{"a":T}}]}`,
-		`{"kind":"Pod","metadata":{"annotations":{"my.tool/copy":C,"a":T}},"spec":{"a":T}}`,
+		`{"kind":"Pod","metadata":{"annotations":{"my.tool/copy":C,T:C,"a":T}},"spec":{"a":T}}`,
 		`{"kind":"Template","objects":[{"spec":{"inner":{"kind":"Secret","stringData":{"a":P},"x":T}}}]}`,
 		`{"kind":"TokenReview","spec":{"token":P},"metadata":{"annotations":{"a":T,T:"b"}}}`,
 	}

@@ -119,9 +119,7 @@ func answerSaying(members string, operations ...jsonpatch.Operation) string {
 // applied is the object after a patch.
 func applied(operations, object []byte) []byte {
 	GinkgoHelper()
-	patch := Must(jsonpatchv4.DecodePatch(operations))
-	made := Must(patch.Apply(object))
-	return made
+	return Must(Must(jsonpatchv4.DecodePatch(operations)).Apply(object))
 }
 
 // clean records a call, and expects that nothing of the marker is left.
@@ -144,8 +142,7 @@ func checkPatch(body string, operations ...jsonpatch.Operation) {
 	object := Must(json.Marshal(request["object"]))
 	patch := Must(json.Marshal(operations))
 	request["oldObject"], request["object"] = request["object"], json.RawMessage(applied(patch, object))
-	result := Must(json.Marshal(review))
-	want := composed(record.Options{}, string(result), allowed).Review.Request.Object.Raw
+	want := composed(record.Options{}, string(Must(json.Marshal(review))), allowed).Review.Request.Object.Raw
 	Expect(applied(got.Review.Response.Patch, got.Review.Request.Object.Raw)).To(MatchJSON(want))
 }
 

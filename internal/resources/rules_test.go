@@ -35,7 +35,10 @@ const (
 	connects = admissionregistrationv1.Connect
 )
 
-type operations = []admissionregistrationv1.OperationType
+type (
+	operations = []admissionregistrationv1.OperationType
+	rules      = []admissionregistrationv1.RuleWithOperations
+)
 
 var (
 	pod        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
@@ -58,21 +61,23 @@ func rule(group, resource string, ops ...admissionregistrationv1.OperationType) 
 
 var _ = Describe("Resolve", func() {
 	DescribeTable("gives a step the operations", func(s resources.Step, expected ...admissionregistrationv1.OperationType) {
-		rules, _, err := offline().Resolve(s)
+		resolved, _, err := offline().Resolve(s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(rules).To(HaveExactElements(HaveField("Operations", expected)))
+		Expect(resolved).To(HaveExactElements(HaveField("Operations", expected)))
 	},
 		Entry("of a Mutation", resources.Step{Kind: deployment, Mutates: true}, creates, updates),
 		Entry("of a Mutation of pods: a pod on a node cannot be changed any more", resources.Step{Kind: pod, Mutates: true}, creates),
 		Entry("of a Mutation of Jobs, whose template is immutable", resources.Step{Kind: job, Mutates: true}, creates),
 		Entry("that a Mutation asks for", resources.Step{Kind: pod, Mutates: true, Asked: operations{updates}}, updates),
 		Entry("that a Mutation can have of all", resources.Step{Kind: pod, Mutates: true, Asked: operations{every}}, creates, updates),
-		Entry("that a Mutation can have of all in its rules", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, creates, updates),
+		Entry("that a Mutation can have of all in its rules", resources.Step{Kind: pod, Mutates: true, Rules: rules{rule("", "pods", every)}}, creates, updates),
 		Entry("that a Validation has callbacks for", resources.Step{Kind: pod, Operations: operations{creates, deletes}}, creates, deletes),
 		Entry("that a Validation asks for", resources.Step{Kind: pod, Operations: operations{creates, deletes}, Asked: operations{deletes}}, deletes),
 		Entry("that a Validation has callbacks for, of all", resources.Step{Kind: pod, Operations: operations{creates, deletes}, Asked: operations{every}}, creates, deletes),
-		Entry("of a Validation's rules as they are", resources.Step{Kind: pod, Operations: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, every),
+		Entry("of a Validation's rules as they are", resources.Step{Kind: pod, Operations: operations{creates}, Rules: rules{rule("", "pods", every)}}, every),
 		Entry("of an Extension", resources.Step{Kind: pod, AnyRules: true, Operations: operations{creates}}, creates),
+		Entry("of an Extension's rules for other kinds",
+			resources.Step{Kind: pod, AnyRules: true, Rules: rules{rule("*", "*", every)}}, every),
 		Entry("that a subresource has", subresource("pods", "exec", "PodExecOptions"), connects),
 		Entry("that a Subresource asks for in its settings", resources.Step{
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Subresource: "exec", Asked: operations{connects},
@@ -88,9 +93,13 @@ var _ = Describe("Resolve", func() {
 		Expect(later).To(BeFalse(), "it will be wrong for ever")
 	},
 		Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
-		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
+		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: rules{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
+		Entry("rules that can yield other kinds", resources.Step{Kind: pod, Rules: rules{rule("", "*", creates)}},
+			`the rule for "*"`, "may yield another kind than Pod"),
+		Entry("rules for another kind", resources.Step{Kind: job, Rules: rules{rule("", "pods", creates)}},
+			"Settings.Rules select /v1, Kind=Pod", "a step for each kind"),
 		Entry("a Validation on an operation without a callback", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
-		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
+		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: rules{rule("", "pods", creates)}}, "leave out Settings.Operations"),
 		Entry("a subresource that is misspelt", subresource("pods", "exce", "PodExecOptions"), `pods has no subresource "exce"`, "exec,", "eviction,"),
 		Entry("a subresource that another resource has", subresource("services", "exec", ""), `services has no subresource "exec"`, "proxy, status"),
 		Entry("an operation that a subresource never has", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) { s.Asked = operations{creates} }), "CREATE", "CONNECT"),
@@ -101,8 +110,8 @@ var _ = Describe("Resolve", func() {
 		}, "the kind of shops in retail.example.org/v1"),
 		Entry("the singular in the place of a resource", subresource("pod", "exec", "PodExecOptions"), `"pod" is not a resource; did you mean "pods"?`),
 		Entry("a kind in the place of a resource", resources.Step{Resource: deployment.GroupVersion().WithResource("Deployment"), Subresource: "scale"}, `"Deployment" is not a resource; did you mean "deployments"?`),
-		Entry("the singular in rules, where only the cluster knows the plural", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "configmap", creates)}}, `"configmap" is not a resource; did you mean "configmaps"?`),
-		Entry("the singular in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod", creates)}}, `"pod" is not a resource; did you mean "pods"?`),
+		Entry("the singular in rules, where only the cluster knows the plural", resources.Step{Rules: rules{rule("", "configmap", creates)}}, `"configmap" is not a resource; did you mean "configmaps"?`),
+		Entry("the singular in rules", resources.Step{Rules: rules{rule("", "pod", creates)}}, `"pod" is not a resource; did you mean "pods"?`),
 		Entry("a subresource that is only read", subresource("pods", "log", ""), "can only be read"),
 		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Settings.Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
@@ -121,7 +130,7 @@ var _ = Describe("Resolve", func() {
 	It("holds back a step on a kind that only a CustomResourceDefinition can define", func() {
 		for _, s := range []resources.Step{
 			{Kind: shop, Mutates: true},
-			{Rules: []admissionregistrationv1.RuleWithOperations{rule(shop.Group, "shops", creates)}},
+			{Rules: rules{rule(shop.Group, "shops", creates)}},
 		} {
 			_, _, err := offline().Resolve(s)
 			_, later := errors.AsType[*resources.NotServedError](err)
@@ -129,9 +138,9 @@ var _ = Describe("Resolve", func() {
 			Expect(err).To(MatchError(ContainSubstring(shop.Group)))
 		}
 		known := resources.Cluster{Mapper: mapper.New(clientgoscheme.Scheme, []resources.Resource{{Kind: shop}})}
-		rules, _, err := known.Resolve(resources.Step{Kind: shop, Mutates: true})
+		resolved, _, err := known.Resolve(resources.Step{Kind: shop, Mutates: true})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(rules).To(HaveExactElements(HaveField("Resources", []string{"shops"})))
+		Expect(resolved).To(HaveExactElements(HaveField("Resources", []string{"shops"})))
 	})
 
 	Describe("with a cluster that lists subresources", func() {
@@ -151,9 +160,11 @@ var _ = Describe("Resolve", func() {
 			return c
 		}
 
-		It("takes one that is there", func() {
-			_, _, err := cluster(metav1.APIResource{Name: "shops/visit", Kind: "Visit"}).Resolve(visit)
-			Expect(err).NotTo(HaveOccurred())
+		It("takes one that is there, also one that sends a core kind", func() {
+			Expect(cluster(metav1.APIResource{Name: "shops/visit", Kind: "Visit"}).Resolve(visit)).Error().NotTo(HaveOccurred())
+			binds := with(visit, func(s *resources.Step) { s.Kind = core("Binding") })
+			served := metav1.APIResource{Name: "shops/visit", Version: "v1", Kind: "Binding"}
+			Expect(cluster(served).Resolve(binds)).Error().NotTo(HaveOccurred())
 		})
 
 		It("refuses one that sends another kind", func() {
@@ -162,10 +173,12 @@ var _ = Describe("Resolve", func() {
 		})
 
 		It("holds back one that is not there", func() {
-			for _, c := range []resources.Cluster{cluster(), cluster(metav1.APIResource{Name: "shops", Kind: "Shop"})} {
+			others := []metav1.APIResource{{Name: "shops", Kind: "Shop"}, {Name: "stores", Kind: "Store"}}
+			for _, c := range []resources.Cluster{cluster(), cluster(others...)} {
 				_, _, err := c.Resolve(visit)
 				_, later := errors.AsType[*resources.NotServedError](err)
 				Expect(later).To(BeTrue(), "%v", err)
+				Expect(err).To(MatchError(HavePrefix("it is about shops/visit of")))
 			}
 		})
 
@@ -212,7 +225,6 @@ func with(s resources.Step, change func(*resources.Step)) resources.Step {
 
 // The API server's own code says which requests a rule matches.
 var _ = Describe("Rules", func() {
-	type rules = []admissionregistrationv1.RuleWithOperations
 	newRule := func(operation, group, resource string) admissionregistrationv1.RuleWithOperations {
 		return admissionregistrationv1.RuleWithOperations{
 			Operations: operations{admissionregistrationv1.OperationType(operation)},

@@ -32,6 +32,17 @@ func whole(edits ...func(*rights.Rights)) rights.Rights {
 	return r
 }
 
+var (
+	// certified is a program with a certificate from another Secret.
+	certified = whole(func(r *rights.Rights) {
+		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
+		r.Source = rights.SourceRights{SecretNamespace: "issuer", Secret: "made"}
+	})
+
+	// converts is a program that converts objects, and has keys for what they lose.
+	converts = rights.Rights{Keys: "keys", CRDs: []string{"shops.example.org"}}
+)
+
 // lines are the rights of a program that lives in namespace cf.
 func lines(r rights.Rights, half rights.Half) []string {
 	var all []string
@@ -96,24 +107,26 @@ var _ = DescribeTable("The rights of",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
 		": get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
-	Entry("a program with a certificate from another Secret", whole(func(r *rights.Rights) {
-		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
-		r.Source = rights.SourceRights{SecretNamespace: "issuer", Secret: "made"}
-	}), rights.Whole,
+	Entry("a program with a certificate from another Secret", certified, rights.Whole,
 		"cf: create leases.coordination.k8s.io",
 		"cf: get,list,update,watch leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: list,watch secrets made",
 	),
-	Entry("its registering half", whole(func(r *rights.Rights) {
-		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
-		r.Source = rights.SourceRights{SecretNamespace: "issuer", Secret: "made"}
-	}), rights.Registering,
+	Entry("its registering half", certified, rights.Registering,
 		"cf: create leases.coordination.k8s.io",
 		"cf: get,update leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: get secrets made",
 	),
+	Entry("a program that converts objects", converts, rights.Whole,
+		"cf: create secrets",
+		"cf: get secrets keys",
+		"cf: create,patch events.events.k8s.io",
+		": get namespaces cf",
+		": get,list,patch,watch customresourcedefinitions.apiextensions.k8s.io shops.example.org",
+	),
+	Entry("its serving half", converts, rights.Serving, "cf: get secrets keys"),
 	Entry("a program that asks about those who read its metrics", rights.Rights{Reviews: true}, rights.Whole,
 		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
 	Entry("its registering half, which serves none", rights.Rights{Reviews: true}, rights.Registering),
@@ -145,6 +158,14 @@ var _ = DescribeTable("The rights of",
 		": delete,get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
 	Entry("a program without steps", rights.Rights{MakesSecret: true, Watches: true}, rights.Whole, ": list,watch pods"),
+)
+
+var _ = DescribeTable("The roles of a half are named", func(half rights.Half, name string) {
+	Expect(rights.RoleName("x", half)).To(Equal(name))
+},
+	Entry("by the program alone if it serves", rights.Serving, "eirinix:x"),
+	Entry("with what it does if it registers", rights.Registering, "eirinix:x:register"),
+	Entry("with what it does if it audits", rights.Auditing, "eirinix:x:audit"),
 )
 
 // lookedAt are two Secrets by name and all of the same namespace, a ConfigMap, and Ingresses that two steps look at.

@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestRollout(t *testing.T) {
@@ -427,9 +428,7 @@ var _ = Describe("The Lease", func() {
 	}
 	read := func(ctx context.Context) *unstructured.Unstructured {
 		GinkgoHelper()
-		found, err := lease.Client.Get(ctx, lease.Name, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		return found
+		return Must(lease.Client.Get(ctx, lease.Name, metav1.GetOptions{}))
 	}
 	writes := func() (verbs []string) {
 		for _, a := range c.Actions() {
@@ -460,6 +459,16 @@ var _ = Describe("The Lease", func() {
 		Expect(rollout.Read(found.GetAnnotations())).To(HaveKey("own"))
 		found.SetAnnotations(rollout.Versions{}.Write(found.GetAnnotations()))
 		Expect(found).To(Equal(stored()))
+	})
+
+	It("lets the version that is first register, and no other one", func(ctx SpecContext) {
+		held := stored()
+		held.SetAnnotations(rollout.Versions{"own": lived(1), "other": lived(2)}.Write(held.GetAnnotations()))
+		in(held)
+		Expect(lease.StillFirst(ctx, "own", "")).To(Succeed())
+		Expect(lease.StillFirst(ctx, "own", "other")).To(MatchError(apierrors.IsConflict, "IsConflict"))
+		in()
+		Expect(lease.StillFirst(ctx, "own", "")).To(Succeed(), "none is")
 	})
 
 	It("is not written where nothing changes, and what was read stays as it is", func(ctx SpecContext) {

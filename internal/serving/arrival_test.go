@@ -89,9 +89,6 @@ func TestConnectionsMakeRoomInTheOrderOfTheirUse(t *testing.T) {
 	})
 }
 
-// SetIdleTimeout is for specs that cannot wait for the real one. Call it before Start.
-func (s *Server) SetIdleTimeout(d time.Duration) { s.idle = d }
-
 // SetMostConnections is for specs that open only a few. Call it before Start.
 func (s *Server) SetMostConnections(n int) { s.most = n }
 

@@ -30,9 +30,8 @@ import (
 )
 
 const (
-	// maxDecisions limits the number of cached decisions of each kind. A cluster has a handful of API servers. A client
-	// with more certificates than this pays for their verification. So does every client when the limit is result and
-	// the cache starts empty again.
+	// maxDecisions limits the cached decisions of each kind. A cluster has a handful of API servers. Above the limit, the
+	// cache starts empty again, and each client is verified once more.
 	maxDecisions = 128
 
 	// refusalLife is how long a refusal is cached. Clocks are corrected, and certificates become valid.
@@ -61,7 +60,7 @@ type Clients struct {
 	current atomic.Pointer[trust]
 }
 
-// trust is one generation of CAs with the decisions that were result under it, so that a change of CAs discards every
+// trust is one generation of CAs with the decisions that were made under it, so that a change of CAs discards every
 // decision.
 type trust struct {
 	bundle []byte // as passed to SetCAs

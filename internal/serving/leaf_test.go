@@ -75,12 +75,6 @@ var _ = Describe("Leaf", func() {
 		Expect(bad.Use(NewCA(year, time.Now()))).To(MatchError(And(ContainSubstring("a.example:443"), ContainSubstring("leave out the port"))))
 	})
 
-	It("has the kind of key that is wanted", func() {
-		leaf.Key = ca.ECDSAP384
-		Expect(leaf.Use(authority)).To(Succeed())
-		Expect(leaf.Certificate().PublicKey).To(HaveField("Curve.Params().BitSize", 384))
-	})
-
 	DescribeTable("Verify returns the reason", func(reason string, bundle func() []byte, move time.Duration) {
 		Expect(leaf.Use(authority)).To(Succeed())
 		clock.set(noon.Add(move))

@@ -51,8 +51,7 @@ type Server struct {
 	Clients        *Clients            // nil allows every client; the health endpoints always do
 	TLS            []func(*tls.Config) // the program's changes, which CheckTLS has accepted
 
-	idle     time.Duration // 0 means idleTimeout
-	most     int           // connections; 0 means maxConnections
+	most     int // connections; 0 means maxConnections
 	open     connections
 	refusals lograte.Limiter
 	draining atomic.Bool

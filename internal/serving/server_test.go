@@ -53,12 +53,6 @@ var _ = Describe("Server", func() {
 			Entry("all addresses by the unspecified IPv6 address", "::", "127.0.0.1", "::1"),
 		)
 
-		It("listens on the port that is wanted", func(ctx SpecContext) {
-			s.WantPort = int(FreePort())
-			start(ctx, s)
-			Expect(s.Port()).To(Equal(s.WantPort))
-		})
-
 		It("names the cause and the option when the port is taken, and leaves no goroutine behind", func(ctx SpecContext) {
 			taker := httptest.NewTLSServer(http.NotFoundHandler())
 			DeferCleanup(taker.Close)
@@ -82,10 +76,15 @@ var _ = Describe("Server", func() {
 		})
 
 		It("gives up with ctx when there is no certificate, and frees the port", func(ctx SpecContext) {
-			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, serving.ErrNoCertificate }
+			tried := map[int]bool{}
+			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				tried[s.Port()] = true
+				return nil, serving.ErrNoCertificate
+			}
 			ended, end := context.WithCancelCause(ctx)
 			end(errNotYet)
 			Expect(s.Start(ended)).To(And(MatchError(errNotYet), MatchError(serving.ErrNoCertificate)))
+			Expect(tried).To(HaveLen(1), "another port would be no better")
 			Expect(Must(net.Listen("tcp", s.Addr().String())).Close()).To(Succeed())
 		})
 
@@ -211,14 +210,6 @@ var _ = Describe("Server", func() {
 		Expect(<-idle).To(BeNumerically(">", 90*time.Second))
 	})
 
-	It("ends idle connections after its own timeout, not after controller-runtime's", func(ctx SpecContext) {
-		s.SetIdleTimeout(100 * time.Millisecond)
-		start(ctx, s)
-		conn := dial(s, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-		Expect(conn.SetDeadline(time.Now().Add(30 * time.Second))).To(Succeed())
-		Expect(io.ReadAll(conn)).NotTo(BeEmpty(), "ended by the server")
-	})
-
 	It("never redirects, which would send the API server on with the object", func(ctx SpecContext) {
 		start(ctx, s)
 		for _, path := range []string{"//mutate//x", "/mutate/../healthz", "/mutate/./x", "/mutate/x/", "/healthz/"} {
@@ -236,20 +227,18 @@ var _ = Describe("Server", func() {
 		Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
 	})
 
-	Describe("Drain", func() {
-		It("fails on /readyz while calls are still served, and closes connections after their next answer", func(ctx SpecContext) {
-			start(ctx, s)
-			client := caller()
-			Expect(get(client, s, "/healthz")).To(HaveField("Closes", false))
-			Expect(get(client, s, "/readyz")).To(HaveField("Closes", false))
-			Expect(s.Draining()).To(BeFalse())
-			s.Drain()
-			Expect(s.Draining()).To(BeTrue())
-			Expect(get(client, s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: stopping\n", Closes: true}))
-			Expect(get(client, s, "/healthz")).To(Equal(reply{Status: http.StatusOK, Body: "ok\n", Closes: true}))
-			Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
-			Expect(s.Done()).NotTo(BeClosed())
-		})
+	It("fails on /readyz after Drain while calls are still served, and closes connections after their next answer", func(ctx SpecContext) {
+		start(ctx, s)
+		client := caller()
+		Expect(get(client, s, "/healthz")).To(HaveField("Closes", false))
+		Expect(get(client, s, "/readyz")).To(HaveField("Closes", false))
+		Expect(s.Draining()).To(BeFalse())
+		s.Drain()
+		Expect(s.Draining()).To(BeTrue())
+		Expect(get(client, s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: stopping\n", Closes: true}))
+		Expect(get(client, s, "/healthz")).To(Equal(reply{Status: http.StatusOK, Body: "ok\n", Closes: true}))
+		Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
+		Expect(s.Done()).NotTo(BeClosed())
 	})
 
 	Describe("Shutdown", func() {
@@ -373,6 +362,21 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 			And(ContainSubstring("/eirinix/ours"), ContainSubstring("an OperatorFingerprint of its own"))))
 	})
 
+	It("has certificates where its options give one, or say where to get it", func() {
+		one := func(c *tls.Config) { c.Certificates = make([]tls.Certificate, 1) }
+		Expect(serving.HasCertificates(webhook.Options{TLSOpts: []func(*tls.Config){one}})).To(BeTrue())
+		Expect(serving.HasCertificates(server().Options)).To(BeTrue())
+		Expect(serving.HasCertificates(webhook.Options{})).To(BeFalse())
+	})
+
+	It("gives way to a server of ours, unless that cannot keep its changes of TLS, each of which is reported once", func() {
+		old := func(c *tls.Config) { c.MinVersion = tls.VersionTLS11 }
+		theirs := serving.CheckReplaced(webhook.Options{TLSOpts: []func(*tls.Config){old}}, nil)
+		Expect(theirs).To(MatchError(And(HavePrefix("eirinix: ManagerOptions.KubeManager"), Not(ContainSubstring("\n")))))
+		Expect(serving.CheckReplaced(webhook.Options{}, old)).To(MatchError(HavePrefix("eirinix: ManagerOptions.TLS")))
+		Expect(serving.CheckReplaced(webhook.Options{}, nil)).To(Succeed())
+	})
+
 	It("lists the paths that were registered on one server, and none of another's", func() {
 		mux := http.NewServeMux()
 		one, other := webhook.NewServer(webhook.Options{Port: -1, WebhookMux: mux}), webhook.NewServer(webhook.Options{Port: -1})
@@ -384,3 +388,15 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 		Expect(serving.Registered(mux)).To(HaveExactElements("/hosted-a", "/hosted-b", "/hosted-below/"))
 	})
 })
+
+var _ = DescribeTable("Two addresses collide, or not:", func(a, b string, collide bool) {
+	Expect([]bool{serving.Collide(a, b), serving.Collide(b, a)}).To(HaveEach(collide))
+},
+	Entry("the same", "127.0.0.1:1", "127.0.0.1:1", true),
+	Entry("one of all interfaces", ":1", "127.0.0.1:1", true),
+	Entry("one that is unspecified", "[::]:1", "127.0.0.1:1", true),
+	Entry("of two interfaces", "127.0.0.1:1", "127.0.0.2:1", false),
+	Entry("of two ports", ":1", ":2", false),
+	Entry("of ports that the system chooses", ":0", ":0", false),
+	Entry("one that is none", "x", "x:", false),
+)

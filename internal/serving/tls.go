@@ -3,7 +3,6 @@ package serving
 // This file configures TLS and the log of connections, for which controller-runtime's server has no options.
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -80,7 +79,7 @@ func (s *Server) adjust(ctx context.Context) {
 	if !ok {
 		return
 	}
-	server.IdleTimeout = cmp.Or(s.idle, idleTimeout)
+	server.IdleTimeout = idleTimeout
 	server.MaxHeaderBytes = maxHeaderBytes
 	server.ErrorLog = log.New(&connectionLog{log: s.Log}, "", 0)
 	// ServeMux answers an unclean path with a redirect, and the API server follows redirects with the whole object in
