@@ -39,7 +39,7 @@ type holder struct {
 
 var _ = Describe("Go types", func() {
 	It("are written exactly as encoding/json writes them", func() {
-		for _, v := range []*Everything{everything(), {}} {
+		for _, v := range []*Everything{everything(), {Float: 1e-6, Double: 1e-6}, {Float: 1e21}} {
 			ops, err := patch.Diff([]byte(`{}`), &holder{}, &holder{V: v})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(ops).To(HaveLen(1))
@@ -90,8 +90,8 @@ var _ = Describe("Go types", func() {
 			`[{"op":"remove","path":"/colours/colour-11"},{"op":"replace","path":"/colours/colour-3","value":"x"},{"op":"add","path":"/colours/colour-5","value":"n"}]`),
 		Entry("keys that are numbers", func(e *Everything) { e.Numbers[10] = Loop{Name: "x"} },
 			`[{"op":"add","path":"/numbers/10/name","value":"x"}]`),
-		Entry("nil and empty maps", func(e *Everything) { e.NullMap = map[string]string{}; e.Map["nil"] = &Loop{} },
-			`[{"op":"add","path":"/map/nil","value":{}},{"op":"add","path":"/nullMap","value":{}}]`),
+		Entry("nil and empty maps", func(e *Everything) { e.NullMap = map[string]string{}; e.Map["nil"] = &Loop{}; clear(e.Deep["x"]) },
+			`[{"op":"remove","path":"/deep/x/y"},{"op":"add","path":"/map/nil","value":{}},{"op":"add","path":"/nullMap","value":{}}]`),
 		Entry("types that contain themselves", func(e *Everything) { e.Loop.Children[0].Next.Next = &Loop{Name: "x"} },
 			`[{"op":"add","path":"/loop/children/0/next/next","value":{"name":"x"}}]`),
 		Entry("raw extensions", func(e *Everything) { e.Extension.Raw = []byte(`{"a":2,"z":"<"}`) },
