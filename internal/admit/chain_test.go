@@ -184,16 +184,12 @@ var _ = Describe("A chain", func() {
 			HaveField("Message", ContainSubstring("no database")), HaveField("Details.Name", "web-0")))
 	})
 
-	DescribeTable("fails as a whole when a step under Fail does, and names the step",
-		func(then func(*chain.Call) error, words string) {
-			r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), label("broken", then), label("c", nil)}})
-			Expect(r.Status).To(Equal(http.StatusInternalServerError))
-			Expect(r.Body).To(And(ContainSubstring(`step "broken" failed`), ContainSubstring(words)))
-		},
-		Entry("error", func(*chain.Call) error { return errStep }, "no database"),
-		Entry("panic", func(*chain.Call) error { panic("oops") }, "panic: oops"),
-		Entry("an API status of 500 and more", func(*chain.Call) error { return apierrors.NewInternalError(errStep) }, "no database"),
-	)
+	It("fails as a whole when a step under Fail does, and names the step", func() {
+		broken := label("broken", func(*chain.Call) error { return errStep })
+		r, _ := serve(chain.Config{Steps: []chain.Step{label("a", nil), broken, label("c", nil)}})
+		Expect(r.Status).To(Equal(http.StatusInternalServerError))
+		Expect(r.Body).To(ContainSubstring(`step "broken" failed: no database`))
+	})
 
 	DescribeTable("undoes a step under Ignore that fails, whatever it did, and goes on",
 		func(broken chain.Step) {

@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 )
@@ -84,18 +83,6 @@ var _ = Describe("A step that watches", func() {
 		Entry("after a patch by hand", in(chain.ModeWarn, labelRaw("watching"))),
 		Entry("although it is ignored when it fails", ignoring(in(chain.ModeAudit, labelTree("watching")))),
 	)
-
-	It("keeps its warnings and annotations, but shows the user no warnings in Audit", func() {
-		speak := func(name string, mode chain.Mode) chain.Step {
-			return in(mode, chain.Step{Name: name, Handle: returning(admission.Response{
-				AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{name + " warns"}, AuditAnnotations: map[string]string{name: "noted"}},
-			})})
-		}
-		r, _ := serve(chain.Config{Steps: []chain.Step{speak("a", chain.ModeWarn), speak("b", chain.ModeAudit)}})
-		resp := r.review("v1")
-		Expect(resp.Warnings).To(Equal([]string{"a warns"}))
-		Expect(resp.AuditAnnotations).To(Equal(map[string]string{"a": "noted", "b": "noted"}))
-	})
 
 	DescribeTable("that fails is a failure, on which failurePolicy decides", func(mode chain.Mode) {
 		broken := in(mode, check("broken", newPod, func(_, _ runtime.Object) error { return errStep }))

@@ -283,10 +283,13 @@ var _ = Describe("A member that the target cannot hold", func() {
 	})
 
 	It("is shed before others if it is larger", func() {
-		k := cronJobs()
-		there := converted(k, "v1", object("v1alpha1", "", `"schedule":"5 # `+strings.Repeat("m", 300<<10)+`","owner":{"team":"t"}`))
-		Expect(notesOf(there)).To(HaveKeyWithValue(convert.Incomplete, `{"v1alpha1":[".spec.schedule"]}`))
-		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"owner":{"team":"t"}`))
+		k, large := trees(func(o map[string]any) { clear(o["spec"].(map[string]any)) }, unchanged), ""
+		for _, name := range strings.Split("abcdefgh", "") {
+			large += `"` + name + `":"` + strings.Repeat("m", 256<<10) + `",`
+		}
+		there := converted(k, "v1", object("v1alpha1", "", large+`"team":"t"`))
+		Expect(notesOf(there)).To(HaveKeyWithValue(convert.Incomplete, `{"v1alpha1":[".spec.a",".spec.b",".spec.c",".spec.d",".spec.e",".spec.f",".spec.g",".spec.h"]}`))
+		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"team":"t"`))
 	})
 
 	It("is found without comparing each byte again and again where lists nest deep", func() {

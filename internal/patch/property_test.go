@@ -466,7 +466,7 @@ var _ = Describe("Random pods", func() {
 		var sum tally
 		for seed := range uint64(400) {
 			r := newPotter(seed + 1e6)
-			script := make([]byte, 1+r.IntN(6))
+			script := make([]byte, r.IntN(7)) // none needs no patch
 			for i := range script {
 				script[i] = byte(r.IntN(16))
 			}
@@ -474,20 +474,8 @@ var _ = Describe("Random pods", func() {
 		}
 		Expect(sum.lost).To(BeZero())
 		Expect(sum.misplaced).To(BeZero())
-		Expect(sum.patched).To(BeNumerically(">", 350))
+		Expect(sum.patched).To(BeNumerically(">", 300))
 		Expect(sum.kept).To(BeNumerically(">", 4000))
-	})
-	It("need no patch when they are not changed", func() {
-		for seed := range uint64(50) {
-			r := newPotter(seed)
-			raw, _ := r.arrive(r.pod())
-			before, err := decode[corev1.Pod](raw)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(patch.Diff(raw, &before, before.DeepCopy())).To(BeNil())
-			made, err := patch.Compare(raw, jsontext.Index{}, &before, before.DeepCopy())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(made.Apply(raw)).To(Equal(raw))
-		}
 	})
 })
 
