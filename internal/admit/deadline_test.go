@@ -138,17 +138,15 @@ func (s *stubborn) UnmarshalJSON([]byte) error {
 
 func (s *stubborn) DeepCopyObject() runtime.Object { return s }
 
-var _ = Describe("A call", func() {
-	It("is answered at its deadline while the object is still being decoded", func() {
-		t, wait, h := &tracer{}, make(chan struct{}), newHook(allow)
-		step := label("a", nil)
-		step.New = func() runtime.Object { return &stubborn{wait: wait} }
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{step}})
-		h.Tracer = t
-		got := h.post(volumes+"?timeout=100ms", body("v1", request()))
-		Expect(got.Status).To(Equal(http.StatusInternalServerError))
-		Expect(got.Body).To(And(HavePrefix(`step "a" failed: no answer before the deadline`), ContainSubstring("decoding")))
-		close(wait)
-		Eventually(t.ended).Should(HaveKey("a"), "the step did not begin any more, and its span has ended")
-	})
+var _ = It("A call is answered at its deadline while the object is still being decoded", func() {
+	t, wait, h := &tracer{}, make(chan struct{}), newHook(allow)
+	step := label("a", nil)
+	step.New = func() runtime.Object { return &stubborn{wait: wait} }
+	h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{step}})
+	h.Tracer = t
+	got := h.post(volumes+"?timeout=100ms", body("v1", request()))
+	Expect(got.Status).To(Equal(http.StatusInternalServerError))
+	Expect(got.Body).To(And(HavePrefix(`step "a" failed: no answer before the deadline`), ContainSubstring("decoding")))
+	close(wait)
+	Eventually(t.ended).Should(HaveKey("a"), "the step did not begin any more, and its span has ended")
 })

@@ -512,20 +512,18 @@ var _ = Describe("The keys", func() {
 	})
 })
 
-var _ = Describe("A hostile object", func() {
-	DescribeTable("fails alone, or not at all",
-		func(spec, reason string) {
-			r := answered(cronJobs(), review("v1", object("v1alpha1", "", `"schedule":"5",`+spec)))
-			if reason == "" {
-				Expect(r.Result.Message).To(BeEmpty())
-				Expect(r.ConvertedObjects).To(HaveLen(1))
-				return
-			}
-			Expect(r.Result.Message).To(ContainSubstring(reason))
-			Expect(r.Result.Message).To(HavePrefix("object 0 (CronJob cf/nightly) from v1alpha1 to v1: "))
-		},
-		Entry("that nests in an unknown member", `"x":`+strings.Repeat("[", 900)+strings.Repeat("]", 900), ""),
-		Entry("with many empty items", `"rules":[`+strings.Repeat("{},", 1<<20)+`{}]`, "too much memory"),
-		Entry("with invalid UTF-8", "\"x\":\"\xff\",\"limit\":7", ""),
-	)
-})
+var _ = DescribeTable("A hostile object fails alone, or not at all",
+	func(spec, reason string) {
+		r := answered(cronJobs(), review("v1", object("v1alpha1", "", `"schedule":"5",`+spec)))
+		if reason == "" {
+			Expect(r.Result.Message).To(BeEmpty())
+			Expect(r.ConvertedObjects).To(HaveLen(1))
+			return
+		}
+		Expect(r.Result.Message).To(ContainSubstring(reason))
+		Expect(r.Result.Message).To(HavePrefix("object 0 (CronJob cf/nightly) from v1alpha1 to v1: "))
+	},
+	Entry("that nests in an unknown member", `"x":`+strings.Repeat("[", 900)+strings.Repeat("]", 900), ""),
+	Entry("with many empty items", `"rules":[`+strings.Repeat("{},", 1<<20)+`{}]`, "too much memory"),
+	Entry("with invalid UTF-8", "\"x\":\"\xff\",\"limit\":7", ""),
+)

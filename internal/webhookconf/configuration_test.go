@@ -199,10 +199,16 @@ var _ = Describe("A configuration that is read", func() {
 	It("is intact with the owner that is wanted, and with any if none is wanted", func(ctx SpecContext) {
 		c := newCluster()
 		registers(ctx, mutatingIn(c), volumes(), "bundle")
+		namespace := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "cf", UID: "an earlier one"}
+		c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
+			m.OwnerReferences = []metav1.OwnerReference{namespace, namespace, namespace, namespace}
+			m.OwnerReferences[0].APIVersion, m.OwnerReferences[1].Kind, m.OwnerReferences[2].Name = "v2", "Pod", "x"
+		})
 		owned := volumes()
 		owned.Options.OwnedBy = webhookconf.OwnedByNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cf", UID: "ns"}})
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeFalse())
 		Expect(registers(ctx, mutatingIn(c), owned, "bundle")).To(Equal(webhookconf.Updated))
+		Expect(c.stored().OwnerReferences).To(HaveExactElements(HaveField("APIVersion", "v2"), HaveField("Kind", "Pod"), HaveField("Name", "x"), HaveField("UID", BeEquivalentTo("ns"))))
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeTrue())
 		Expect(get(ctx, mutatingIn(c)).Intact(*volumes())).To(BeTrue())
 	})
