@@ -179,13 +179,15 @@ var _ = It("A step that watches keeps its warnings and annotations, but shows th
 })
 
 var _ = Describe("A patch of a step's own", func() {
-	DescribeTable("changes no object where there is none:", func(text string, fails bool) {
+	DescribeTable("changes the object, and fails where there is none:", func(text string, changes, fails bool) {
+		o := &object{raw: []byte(`{}`)}
+		Expect(o.apply([]byte(text)) == nil && o.touched()).To(Equal(changes))
 		err := (&run{request: op(admissionv1.Delete)}).applyPatch(nil, admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Patch: []byte(text)}})
 		Expect(err != nil).To(Equal(fails))
 	},
-		Entry("no operation", `[]`, false),
-		Entry("an operation", `[{"op":"add","path":"/x","value":1}]`, true),
-		Entry("no JSON patch", `{}`, true),
+		Entry("but not with no operation", `[]`, false, false),
+		Entry("with an operation", `[{"op":"add","path":"/x","value":1}]`, true, true),
+		Entry("but fails as no JSON patch in both", `{}`, false, true),
 	)
 
 	It("is known for that of Pods until the step changes its response", func(ctx SpecContext) {

@@ -313,23 +313,21 @@ var _ = DescribeTable("A value that does not fit is named with its path", func(r
 	Entry("unless the text nests too deep", `{"x":`+strings.Repeat("[", deepestOfAll+1)+strings.Repeat("]", deepestOfAll+1)+`,"spec":5}`, &corev1.Pod{}, ""),
 )
 
-var _ = Describe("Whole", func() {
-	DescribeTable("finds members that a type does not know",
-		func(raw string, obj any, all bool) {
-			got, err := Whole([]byte(raw), obj)
-			Expect(got).To(Equal(all))
-			Expect(err == nil).To(Equal(json.Valid([]byte(raw))))
-		},
-		Entry("nothing", `{}`, &corev1.Pod{}, true),
-		Entry("known members", `{"metadata":{"labels":{"any":"x"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"x":"1"}}}]}}`, &corev1.Pod{}, true),
-		Entry("a member of an item", `{"spec":{"containers":[{"name":"a"},{"x":1}]}}`, &corev1.Pod{}, false),
-		Entry("a member in other letters", `{"Spec":{}}`, &corev1.Pod{}, false),
-		Entry("a member below one that reads its own JSON", `{"metadata":{"managedFields":[{"fieldsV1":{"x":{"y":1}}}]}}`, &corev1.Pod{}, true),
-		Entry("a member twice", `{"spec":{"nodeName":"a","nodeName":"b"}}`, &corev1.Pod{}, false),
-		Entry("text that is malformed", `{"spec":`, &corev1.Pod{}, false),
-		Entry("any member of a tree", `{"x":[1,{"y":2}]}`, new(map[string]any), true),
-	)
-})
+var _ = DescribeTable("Whole finds members that a type does not know",
+	func(raw string, obj any, all bool) {
+		got, err := Whole([]byte(raw), obj)
+		Expect(got).To(Equal(all))
+		Expect(err == nil).To(Equal(json.Valid([]byte(raw))))
+	},
+	Entry("nothing", `{}`, &corev1.Pod{}, true),
+	Entry("known members", `{"metadata":{"labels":{"any":"x"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"x":"1"}}}]}}`, &corev1.Pod{}, true),
+	Entry("a member of an item", `{"spec":{"containers":[{"name":"a"},{"x":1}]}}`, &corev1.Pod{}, false),
+	Entry("a member in other letters", `{"Spec":{}}`, &corev1.Pod{}, false),
+	Entry("a member below one that reads its own JSON", `{"metadata":{"managedFields":[{"fieldsV1":{"x":{"y":1}}}]}}`, &corev1.Pod{}, true),
+	Entry("a member twice", `{"spec":{"nodeName":"a","nodeName":"b"}}`, &corev1.Pod{}, false),
+	Entry("text that is malformed", `{"spec":`, &corev1.Pod{}, false),
+	Entry("any member of a tree", `{"x":[1,{"y":2}]}`, new(map[string]any), true),
+)
 
 // taken reads a text and returns the memory that this took, by its own count and by that of the runtime.
 func taken(raw string, obj any, take func(int64) error) (made, allocated int64, err error) {

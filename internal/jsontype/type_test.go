@@ -83,6 +83,7 @@ var _ = Describe("What is known of a Go type", func() {
 		f := of.Field([]byte("deep"))
 		Expect(f.Get(v).String()).To(Equal("x"))
 		Expect(f.From(of.Parts(nil, v)).String()).To(Equal("x"))
+		Expect(Of(reflect.TypeFor[struct{ near }]()).Parts(nil, reflect.ValueOf(struct{ near }{}))).To(HaveLen(2), "of several fields once")
 		behind := Of(reflect.TypeFor[struct{ *other }]())
 		nothing := reflect.ValueOf(struct{ *other }{})
 		f = behind.Field([]byte("twice"))
