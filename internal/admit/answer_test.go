@@ -53,7 +53,8 @@ var bePatchless = And(HaveField("Patch", BeNil()), HaveField("PatchType", BeNil(
 
 var _ = Describe("An answer", func() {
 	It("comes in the version of the question, with its UID", func() {
-		Expect(newHook(allow).post(volumes, body("v1beta1", request())).review("v1beta1")).To(And(HaveField("Allowed", true), bePatchless))
+		answered := newHook(allow).post(volumes, body("v1beta1", request()))
+		Expect(answered.review("v1beta1")).To(And(HaveField("Allowed", true), bePatchless))
 	})
 
 	It("is made of the request as it came, of which each call has its own copy", func() {

@@ -320,7 +320,7 @@ var _ = Describe("A chain of validators", func() {
 	)
 })
 
-var _ = DescribeTable("A step that changes managedFields has that in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
+var _ = DescribeTable("A change of managedFields is in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
 	step := onPod("a", func(p *corev1.Pod) error { edit(&p.ManagedFields[0]); return nil })
 	r, _ := serve(chain.Config{Steps: []chain.Step{step}}, func(req *admissionv1.AdmissionRequest) {
 		req.Object.Raw = []byte(`{"metadata":{"name":"web-0","managedFields":[{"manager":"kubectl","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:spec":{}}}]}}`)

@@ -54,40 +54,38 @@ var _ = It("A handler with metrics counts its decisions, by webhook, step and op
 	Expect(promlint.NewWithMetricFamilies(families).Lint()).To(BeEmpty(), "they keep to the conventions of Prometheus")
 })
 
-var _ = Describe("A handler that is flooded", func() {
-	It("lets so many work and so many wait, and sends the rest away to come back in a second", func() {
-		const places = 100 + 400
-		release := make(chan struct{})
-		h := newHook(func(context.Context, admission.Request) admission.Response {
-			<-release
-			return admission.Allowed("")
-		})
-		var mu sync.Mutex
-		answers := map[int][]http.Header{}
-		sentAway := func() []http.Header {
+var _ = It("A flood lets so many work and so many wait, and sends the rest away to come back in a second", func() {
+	const places = 100 + 400
+	release := make(chan struct{})
+	h := newHook(func(context.Context, admission.Request) admission.Response {
+		<-release
+		return admission.Allowed("")
+	})
+	var mu sync.Mutex
+	answers := map[int][]http.Header{}
+	sentAway := func() []http.Header {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(answers[http.StatusServiceUnavailable])
+	}
+	var calls sync.WaitGroup
+	for range places + 20 {
+		calls.Go(func() {
+			w := httptest.NewRecorder()
+			h.Handler.ServeHTTP(w, posted(volumes+"?timeout=30s", body("v1", request())))
 			mu.Lock()
 			defer mu.Unlock()
-			return slices.Clone(answers[http.StatusServiceUnavailable])
-		}
-		var calls sync.WaitGroup
-		for range places + 20 {
-			calls.Go(func() {
-				w := httptest.NewRecorder()
-				h.Handler.ServeHTTP(w, posted(volumes+"?timeout=30s", body("v1", request())))
-				mu.Lock()
-				defer mu.Unlock()
-				answers[w.Code] = append(answers[w.Code], w.Header())
-			})
-		}
-		Eventually(sentAway).Should(HaveLen(20))
-		close(release)
-		calls.Wait()
-		Expect(answers).To(HaveKeyWithValue(http.StatusOK, HaveLen(places)))
-		Expect(sentAway()).To(And(HaveLen(20), HaveEach(HaveKeyWithValue("Retry-After", []string{"1"}))))
-	})
+			answers[w.Code] = append(answers[w.Code], w.Header())
+		})
+	}
+	Eventually(sentAway).Should(HaveLen(20))
+	close(release)
+	calls.Wait()
+	Expect(answers).To(HaveKeyWithValue(http.StatusOK, HaveLen(places)))
+	Expect(sentAway()).To(And(HaveLen(20), HaveEach(HaveKeyWithValue("Retry-After", []string{"1"}))))
 })
 
-var _ = It("An object that would take too much memory is refused by a message that the API server shows, with the reason and the remedy", func() {
+var _ = It("An object that would take too much memory is refused in words that the API server shows", func() {
 	h := newHook(allow)
 	h.Handler.MaxBytes = 4 << 20
 	h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil)}})

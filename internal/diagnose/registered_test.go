@@ -276,7 +276,8 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 
 		d.Verify = nil // as in a process that serves nothing, but knows which bundle was registered
 		holding := func(bundle []byte) []diagnosis.Code {
-			patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":`+string(Must(json.Marshal(bundle)))+`}}}}}`)
+			text := string(Must(json.Marshal(bundle)))
+			patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":`+text+`}}}}}`)
 			return codes(d.run(ctx))
 		}
 		Expect(holding(newCA().CertificatePEM)).To(ContainElement(diagnosis.UnknownAuthority))

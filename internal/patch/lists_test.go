@@ -65,7 +65,8 @@ var _ = Describe("Lists", func() {
 				return slices.Insert(c, 0, fresh)
 			},
 			`[{"op":"add","path":"/spec/containers/0","value":{"image":"n:1","name":"new","resources":{}}},`+
-				`{"op":"replace","path":"/spec/containers/1/image","value":"x"},{"op":"replace","path":"/spec/containers/2/name","value":"z"}]`,
+				`{"op":"replace","path":"/spec/containers/1/image","value":"x"},`+
+				`{"op":"replace","path":"/spec/containers/2/name","value":"z"}]`,
 			"new=", "a=of a", "z=of b"),
 		Entry("swap", []string{"a", "b"},
 			func(c []corev1.Container) []corev1.Container { return []corev1.Container{c[1], c[0]} },

@@ -208,7 +208,8 @@ var _ = Describe("A configuration that is read", func() {
 		owned.Options.OwnedBy = webhookconf.OwnedByNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cf", UID: "ns"}})
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeFalse())
 		Expect(registers(ctx, mutatingIn(c), owned, "bundle")).To(Equal(webhookconf.Updated))
-		Expect(c.stored().OwnerReferences).To(HaveExactElements(HaveField("APIVersion", "v2"), HaveField("Kind", "Pod"), HaveField("Name", "x"), HaveField("UID", BeEquivalentTo("ns"))))
+		Expect(c.stored().OwnerReferences).To(HaveExactElements(HaveField("APIVersion", "v2"), HaveField("Kind", "Pod"),
+			HaveField("Name", "x"), HaveField("UID", BeEquivalentTo("ns"))))
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeTrue())
 		Expect(get(ctx, mutatingIn(c)).Intact(*volumes())).To(BeTrue())
 	})
@@ -282,42 +283,40 @@ var _ = Describe("Delete", func() {
 	})
 })
 
-var _ = Describe("The configuration of another deployment", func() {
-	DescribeTable("is not touched, and the error names its owner",
-		func(ctx SpecContext, do func(context.Context, *cluster, webhookconf.Configuration) error) {
-			before := configuration(build(urlOptions()))
-			before.Annotations[webhookconf.OwnerAnnotation] = otherOwner
-			c := newCluster(before.DeepCopy())
-			err := do(ctx, c, mutatingIn(c))
-			owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
-			Expect(ok).To(BeTrue(), "%v", err)
-			Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
-				Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner,
-			}))
-			Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
-			Expect(c.writes()).To(BeEmpty())
-			Expect(c.stored()).To(Equal(before))
-		},
-		Entry("by Get", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Get(ctx)
-			Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
-			return err
-		}),
-		Entry("by Read", func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Read(ctx, holding(c.tree()))
-			Expect(found).To(Equal(webhookconf.Found{}))
-			return err
-		}),
-		Entry("by Put", put1(webhookconf.Change{Entries: volumes(), Bundle: []byte("x")})),
-		Entry("by Put of trust alone", put1(webhookconf.Change{Bundle: []byte("x")})),
-		Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
-		Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
-		Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
-			_, err := ours.Delete(ctx)
-			return err
-		}),
-	)
-})
+var _ = DescribeTable("The configuration of another deployment is not touched, and the error names its owner",
+	func(ctx SpecContext, do func(context.Context, *cluster, webhookconf.Configuration) error) {
+		before := configuration(build(urlOptions()))
+		before.Annotations[webhookconf.OwnerAnnotation] = otherOwner
+		c := newCluster(before.DeepCopy())
+		err := do(ctx, c, mutatingIn(c))
+		owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
+			Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner,
+		}))
+		Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
+		Expect(c.writes()).To(BeEmpty())
+		Expect(c.stored()).To(Equal(before))
+	},
+	Entry("by Get", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+		found, err := ours.Get(ctx)
+		Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
+		return err
+	}),
+	Entry("by Read", func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
+		found, err := ours.Read(ctx, holding(c.tree()))
+		Expect(found).To(Equal(webhookconf.Found{}))
+		return err
+	}),
+	Entry("by Put", put1(webhookconf.Change{Entries: volumes(), Bundle: []byte("x")})),
+	Entry("by Put of trust alone", put1(webhookconf.Change{Bundle: []byte("x")})),
+	Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
+	Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
+	Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+		_, err := ours.Delete(ctx)
+		return err
+	}),
+)
 
 // put1 puts a change of the state that the other deployment found.
 func put1(change webhookconf.Change) func(context.Context, *cluster, webhookconf.Configuration) error {
