@@ -128,7 +128,7 @@ var promises = map[string][]promise{
 		{"within five seconds of its CustomResourceDefinition", "step_ext_test.go", "holds back its own step alone, and is registered once it can be"},
 		{"an API status of 400, 403 or 422", "step_ext_test.go", "accepts and refuses with the code and causes of its error, on CREATE, UPDATE and DELETE"},
 		{"refuses it with 400, the path", "step_ext_test.go", "is denied by typed steps with its path"},
-		{"gets HTTP 500 with the step's name", chains, `Entry("panic", func(*chain.Call) error`},
+		{"gets HTTP 500 with the step's name", "internal/admit/answer_test.go", "a panic with an error"},
 		{"has none if `*Call.DryRun`", "", "a duty of the step"},
 		{"with a code of 500 or more", chains, "in EiriniX's form"},
 		{"a step runs again when a later one", chains, "runs a step again that a later one has given something to do, once"},

@@ -191,7 +191,7 @@ func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 // connection.
 func (b *requestBody) end() error {
 	var one [1]byte
-	if n, err := b.limited.Read(one[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) {
+	if _, err := b.limited.Read(one[:]); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/chain"
 )
@@ -84,18 +83,6 @@ var _ = Describe("A step that watches", func() {
 		Entry("after a patch by hand", in(chain.ModeWarn, labelRaw("watching"))),
 		Entry("although it is ignored when it fails", ignoring(in(chain.ModeAudit, labelTree("watching")))),
 	)
-
-	It("keeps its warnings and annotations, but shows the user no warnings in Audit", func() {
-		speak := func(name string, mode chain.Mode) chain.Step {
-			return in(mode, chain.Step{Name: name, Handle: returning(admission.Response{
-				AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{name + " warns"}, AuditAnnotations: map[string]string{name: "noted"}},
-			})})
-		}
-		r, _ := serve(chain.Config{Steps: []chain.Step{speak("a", chain.ModeWarn), speak("b", chain.ModeAudit)}})
-		resp := r.review("v1")
-		Expect(resp.Warnings).To(Equal([]string{"a warns"}))
-		Expect(resp.AuditAnnotations).To(Equal(map[string]string{"a": "noted", "b": "noted"}))
-	})
 
 	DescribeTable("that fails is a failure, on which failurePolicy decides", func(mode chain.Mode) {
 		broken := in(mode, check("broken", newPod, func(_, _ runtime.Object) error { return errStep }))
@@ -200,34 +187,32 @@ func (h *hanging) step(mode chain.Mode, ignore, mutates bool, timeout time.Durat
 
 func (h *hanging) left() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
 
-var _ = Describe("A run that hangs", func() {
-	DescribeTable("on the largest objects delays no other call, and in the end its step fails at once:", func(mode chain.Mode, ignore, mutates bool) {
-		h := newHanging()
-		h.Handler.Serve(volumes, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates, 20*time.Millisecond)}})
-		full := func() bool { return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0 }
-		for asked := 0; !full(); {
-			Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
-			for _, size := range []int{oneMB, largestLegal} {
-				h.ask(sized(size))
-				if asked++; mode == chain.ModeShadow {
-					Eventually(decided(h.hook, "hangs", "would_fail")).Should(BeEquivalentTo(asked))
-				}
-				Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
+var _ = DescribeTable("A run that hangs on the largest objects delays no other call, and in the end its step fails at once:", func(mode chain.Mode, ignore, mutates bool) {
+	h := newHanging()
+	h.Handler.Serve(volumes, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates, 20*time.Millisecond)}})
+	full := func() bool { return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0 }
+	for asked := 0; !full(); {
+		Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
+		for _, size := range []int{oneMB, largestLegal} {
+			h.ask(sized(size))
+			if asked++; mode == chain.ModeShadow {
+				Eventually(decided(h.hook, "hangs", "would_fail")).Should(BeEquivalentTo(asked))
 			}
+			Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
 		}
-		Expect(h.left()).To(And(BeNumerically(">", 1), BeNumerically("==", h.begun.Load())))
-		begun := h.begun.Load()
-		h.release()
-		Eventually(h.left).Should(BeZero())
-		Eventually(func() int { return h.ask(sized(largestLegal)).Status }).WithTimeout(time.Minute).Should(Equal(http.StatusOK), "its memory is free again")
-		Eventually(h.begun.Load).Should(BeNumerically(">", begun))
-	},
-		Entry("a Validation", chain.ModeDeny, false, false),
-		Entry("a Mutation under Ignore", chain.ModeDeny, true, true),
-		Entry("in Warn", chain.ModeWarn, false, true),
-		Entry("in Shadow", chain.ModeShadow, true, true),
-	)
-})
+	}
+	Expect(h.left()).To(And(BeNumerically(">", 1), BeNumerically("==", h.begun.Load())))
+	begun := h.begun.Load()
+	h.release()
+	Eventually(h.left).Should(BeZero())
+	Eventually(func() int { return h.ask(sized(largestLegal)).Status }).WithTimeout(time.Minute).Should(Equal(http.StatusOK), "its memory is free again")
+	Eventually(h.begun.Load).Should(BeNumerically(">", begun))
+},
+	Entry("a Validation", chain.ModeDeny, false, false),
+	Entry("a Mutation under Ignore", chain.ModeDeny, true, true),
+	Entry("in Warn", chain.ModeWarn, false, true),
+	Entry("in Shadow", chain.ModeShadow, true, true),
+)
 
 var _ = Describe("A step in Shadow", func() {
 	It("runs only for a bounded number of requests that wait", func() {

@@ -28,83 +28,77 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
-var _ = Describe("A handler with metrics", func() {
-	It("counts its decisions, by webhook, step and operation", func() {
-		h := newHook(allow)
-		broken := label("broken", func(*chain.Call) error { panic("oops") })
-		broken.Ignore = true
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil), broken}})
-		h.Handle("denier", returning(admission.Denied("no")))
-		Expect(h.ask().Status).To(Equal(http.StatusOK))
-		Expect(h.post("/mutate/denier", body("v1", request())).Status).To(Equal(http.StatusOK))
-		Expect(h.post(volumes, "{}").Status).To(Equal(http.StatusBadRequest))
+var _ = It("A handler with metrics counts its decisions, by webhook, step and operation", func() {
+	h := newHook(allow)
+	broken := label("broken", func(*chain.Call) error { panic("oops") })
+	broken.Ignore = true
+	h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil), broken}})
+	h.Handle("denier", returning(admission.Denied("no")))
+	Expect(h.ask().Status).To(Equal(http.StatusOK))
+	Expect(h.post("/mutate/denier", body("v1", request())).Status).To(Equal(http.StatusOK))
+	Expect(h.post(volumes, "{}").Status).To(Equal(http.StatusBadRequest))
 
-		for metric, values := range map[string][]string{
-			"eirinix_admission_decisions_total": {"a", "CREATE", "patched"}, "eirinix_admission_panics_total": {"broken"},
-			"eirinix_admission_patch_operations_total": {"volumes"}, "eirinix_admission_refused_requests_total": {"400"},
-		} {
-			Expect(h.count(metric, values...)).To(BeEquivalentTo(1), metric)
-		}
-		Expect(decided(h, "broken", "ignored")() + decided(h, "denier", "denied")()).To(BeEquivalentTo(2))
-		Expect(h.count("eirinix_admission_duration_seconds")).To(BeEquivalentTo(2))
-		Expect(h.count("eirinix_admission_patch_bytes_total")).To(BeNumerically(">", 50))
-		Expect(h.count("eirinix_admission_request_bytes")).To(BeEquivalentTo(2))
-		Expect(h.count("eirinix_admission_in_flight_requests")).To(BeZero())
-		families, err := h.registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(promlint.NewWithMetricFamilies(families).Lint()).To(BeEmpty(), "they keep to the conventions of Prometheus")
-	})
+	for metric, values := range map[string][]string{
+		"eirinix_admission_decisions_total": {"a", "CREATE", "patched"}, "eirinix_admission_panics_total": {"broken"},
+		"eirinix_admission_patch_operations_total": {"volumes"}, "eirinix_admission_refused_requests_total": {"400"},
+	} {
+		Expect(h.count(metric, values...)).To(BeEquivalentTo(1), metric)
+	}
+	Expect(decided(h, "broken", "ignored")() + decided(h, "denier", "denied")()).To(BeEquivalentTo(2))
+	Expect(h.count("eirinix_admission_duration_seconds")).To(BeEquivalentTo(2))
+	Expect(h.count("eirinix_admission_patch_bytes_total")).To(BeNumerically(">", 50))
+	Expect(h.count("eirinix_admission_request_bytes")).To(BeEquivalentTo(2))
+	Expect(h.count("eirinix_admission_in_flight_requests")).To(BeZero())
+	families, err := h.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(promlint.NewWithMetricFamilies(families).Lint()).To(BeEmpty(), "they keep to the conventions of Prometheus")
 })
 
-var _ = Describe("A handler that is flooded", func() {
-	It("lets so many work and so many wait, and sends the rest away to come back in a second", func() {
-		const places = 100 + 400
-		release := make(chan struct{})
-		h := newHook(func(context.Context, admission.Request) admission.Response {
-			<-release
-			return admission.Allowed("")
-		})
-		var mu sync.Mutex
-		answers := map[int][]http.Header{}
-		sentAway := func() []http.Header {
+var _ = It("A flood lets so many work and so many wait, and sends the rest away to come back in a second", func() {
+	const places = 100 + 400
+	release := make(chan struct{})
+	h := newHook(func(context.Context, admission.Request) admission.Response {
+		<-release
+		return admission.Allowed("")
+	})
+	var mu sync.Mutex
+	answers := map[int][]http.Header{}
+	sentAway := func() []http.Header {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(answers[http.StatusServiceUnavailable])
+	}
+	var calls sync.WaitGroup
+	for range places + 20 {
+		calls.Go(func() {
+			w := httptest.NewRecorder()
+			h.Handler.ServeHTTP(w, posted(volumes+"?timeout=30s", body("v1", request())))
 			mu.Lock()
 			defer mu.Unlock()
-			return slices.Clone(answers[http.StatusServiceUnavailable])
-		}
-		var calls sync.WaitGroup
-		for range places + 20 {
-			calls.Go(func() {
-				w := httptest.NewRecorder()
-				h.Handler.ServeHTTP(w, posted(volumes+"?timeout=30s", body("v1", request())))
-				mu.Lock()
-				defer mu.Unlock()
-				answers[w.Code] = append(answers[w.Code], w.Header())
-			})
-		}
-		Eventually(sentAway).Should(HaveLen(20))
-		close(release)
-		calls.Wait()
-		Expect(answers).To(HaveKeyWithValue(http.StatusOK, HaveLen(places)))
-		Expect(sentAway()).To(And(HaveLen(20), HaveEach(HaveKeyWithValue("Retry-After", []string{"1"}))))
-	})
+			answers[w.Code] = append(answers[w.Code], w.Header())
+		})
+	}
+	Eventually(sentAway).Should(HaveLen(20))
+	close(release)
+	calls.Wait()
+	Expect(answers).To(HaveKeyWithValue(http.StatusOK, HaveLen(places)))
+	Expect(sentAway()).To(And(HaveLen(20), HaveEach(HaveKeyWithValue("Retry-After", []string{"1"}))))
 })
 
-var _ = Describe("An object that would take too much memory", func() {
-	It("is refused by a message that the API server shows, with the reason and the remedy", func() {
-		h := newHook(allow)
-		h.Handler.MaxBytes = 4 << 20
-		h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil)}})
-		hostile := carrying(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
-		for range 3 {
-			got := h.ask(hostile)
-			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge))
-			Expect(got.Header.Get("Content-Type")).To(Equal("application/json"))
-			var status metav1.Status
-			Expect(json.Unmarshal([]byte(got.Body), &status)).To(Succeed())
-			Expect(apierrors.FromObject(&status)).To(MatchError(And(HavePrefix(`step "a" failed: `), ContainSubstring("takes too much memory"), ContainSubstring("send a smaller object"))))
-		}
-		Expect(h.ask().review("v1").Allowed).To(BeTrue())
-	})
+var _ = It("An object that would take too much memory is refused in words that the API server shows", func() {
+	h := newHook(allow)
+	h.Handler.MaxBytes = 4 << 20
+	h.Handler.Serve(volumes, chain.Config{Steps: []chain.Step{label("a", nil)}})
+	hostile := carrying(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
+	for range 3 {
+		got := h.ask(hostile)
+		Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge))
+		Expect(got.Header.Get("Content-Type")).To(Equal("application/json"))
+		var status metav1.Status
+		Expect(json.Unmarshal([]byte(got.Body), &status)).To(Succeed())
+		Expect(apierrors.FromObject(&status)).To(MatchError(And(HavePrefix(`step "a" failed: `), ContainSubstring("takes too much memory"), ContainSubstring("send a smaller object"))))
+	}
+	Expect(h.ask().review("v1").Allowed).To(BeTrue())
 })
 
 var _ = Describe("Paths", func() {
@@ -130,6 +124,7 @@ var _ = Describe("Paths", func() {
 		},
 		Entry("another name", "/mutate/removed"),
 		Entry("one with a slash at the end", "/mutate/volumes/"),
+		Entry("of a definition that another version has", "/convert/others.example.com"),
 	)
 
 	DescribeTable("elsewhere are not found:",
@@ -329,10 +324,4 @@ var _ = Describe("A conversion", func() {
 		Entry("no body", http.MethodPost, "application/json", "", http.StatusBadRequest),
 		Entry("a body beyond the limit", http.MethodPost, "application/json", strings.Repeat("x", 64<<10+1), http.StatusRequestEntityTooLarge),
 	)
-
-	It("of a definition that only another version of the program has is retried there", func() {
-		got := h.post("/convert/others.example.com", "x")
-		Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-		Expect(got.Header).To(HaveKeyWithValue("Retry-After", []string{"0"}))
-	})
 })

@@ -239,7 +239,7 @@ func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
 			}
 		})
 		source := s.source(d)
-		source.TrustPEM, source.Poll = nil, 10*time.Minute
+		source.TrustPEM, source.Poll = nil, time.Hour
 		source.Trust = func(context.Context) ([]byte, error) { return trust.get(), nil }
 		background(t, source, r)
 		passes(17 * day)
@@ -252,14 +252,14 @@ func TestCSRServesOnWhileARenewalWaits(t *testing.T) {
 		Expect(requestOf(all[1]).PublicKey).NotTo(Equal(requestOf(all[0]).PublicKey))
 
 		trust.set(join(newAuthority().CertificatePEM, s.CertificatePEM))
-		passes(20 * time.Minute)
+		passes(2 * time.Hour)
 		Expect(r.bundle()).To(Equal(string(trust.get())), "the CA's changes are followed meanwhile")
 		Expect(r.serial()).To(Equal(first))
 
 		d.mu.Lock()
 		s.issued(all[1], lasts(0, 30*day))
 		d.mu.Unlock()
-		passes(20 * time.Minute)
+		passes(2 * time.Hour)
 		Expect(r.serial()).NotTo(Equal(first))
 		Expect(r.reason()).To(BeEmpty())
 		Expect(r.faults()).To(BeEmpty())
@@ -363,19 +363,19 @@ func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
 // A signer that backdates so far, or whose CA is so near its end, that every certificate is due for renewal at once.
 func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		before, life time.Duration
-		atMost       int
+		before, life, within time.Duration
+		atMost               int
 	}{
-		"an hour is left":     {30 * day, time.Hour, 3},
-		"five seconds remain": {30 * day, 5 * time.Second, 360},
-		"due in two seconds":  {0, 3 * time.Second, 360},
+		"an hour is left":     {30 * day, time.Hour, time.Hour, 3},
+		"five seconds remain": {30 * day, 5 * time.Second, 10 * time.Minute, 60},
+		"due in two seconds":  {0, 3 * time.Second, 10 * time.Minute, 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s, r := newSigner(), newRecorder()
 				d := answering(func(_ int, request *csr) { s.issued(request, lasts(c.before, c.life)) })
 				background(t, s.source(d), r)
-				passes(time.Hour)
+				passes(c.within)
 				Expect(len(d.asked())).To(And(BeNumerically(">", 1), BeNumerically("<=", c.atMost+2)))
 			})
 		})

@@ -1,6 +1,6 @@
 package chain
 
-// This file specifies the metrics of steps, and the costs of metrics and traces in a run.
+// This file specifies what is counted and told of steps, what that costs in a run, and the patches that they make.
 
 import (
 	"context"
@@ -13,8 +13,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -122,15 +126,6 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
 	})
 
-	It("cost no memory once they have been counted", func() {
-		pods := m.webhook("pods")
-		update := op(admissionv1.Update)
-		Expect(testing.AllocsPerRun(100, func() {
-			volumes.decided(update, decisionPatched, time.Millisecond, nil)
-			pods.answered(time.Millisecond, 3, 200, nil)
-		})).To(BeZero())
-	})
-
 	It("and traces cost a run no memory without a Tracer, although its call carries one", func() {
 		x := &Runner{}
 		carried := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
@@ -146,8 +141,77 @@ eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 			x.describe(ctx, r.request, o)
 			x.exemplar(ctx)
 			x.Report(ctx, c, r.request, o, time.Second)
+			volumes.decided(r.request, decisionPatched, time.Millisecond, nil)
 		})).To(BeZero())
 		Expect(r.spans).To(BeNil())
+	})
+
+	It("count as patched what the span of a call says to be patched", func() {
+		for text, want := range map[string]decision{"": decisionAllowed, "[]": decisionPatched} {
+			span, o := &told{}, Outcome{Response: &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(text)}}
+			ctx := trace.ContextWithSpan(context.Background(), span)
+			(&Runner{Tracer: noop.Tracer{}}).describe(ctx, op(admissionv1.Create), o)
+			Expect(span.all).To(ContainElement(keyDecision.String(decisionLabels[want])))
+		}
+	})
+})
+
+// told is a span that keeps what it is told.
+type told struct {
+	noop.Span
+	all []attribute.KeyValue
+}
+
+func (*told) IsRecording() bool                         { return true }
+func (s *told) SetAttributes(all ...attribute.KeyValue) { s.all = append(s.all, all...) }
+
+var _ = It("A step that watches keeps what it says, but shows the user no warnings in Audit", func(ctx SpecContext) {
+	speak := func(name string, mode Mode) Step {
+		return Step{Name: name, Mode: mode, Run: func(_ context.Context, c *Call, _, _ runtime.Object) error {
+			c.Warn(name + " warns")
+			c.Annotate(name, "noted")
+			return nil
+		}}
+	}
+	c := New("pods", Config{Steps: []Step{speak("a", ModeWarn), speak("b", ModeAudit)}}, unexposed(), nil)
+	all := Selection{wantKind | wantObject, wantKind | wantObject}
+	said := (&Runner{Objects: NewBudget()}).Run(ctx, c, op(admissionv1.Create), all).Response
+	Expect(said.Warnings).To(Equal([]string{"a warns"}))
+	Expect(said.AuditAnnotations).To(Equal(map[string]string{"a": "noted", "b": "noted"}))
+})
+
+var _ = Describe("A patch of a step's own", func() {
+	DescribeTable("changes the object, and fails where there is none:", func(text string, changes, fails bool) {
+		o := &object{raw: []byte(`{}`)}
+		Expect(o.apply([]byte(text)) == nil && o.touched()).To(Equal(changes))
+		own := admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Patch: []byte(text)}}
+		err := (&run{request: op(admissionv1.Delete)}).applyPatch(nil, own)
+		Expect(err != nil).To(Equal(fails))
+	},
+		Entry("but not with no operation", `[]`, false, false),
+		Entry("with an operation", `[{"op":"add","path":"/x","value":1}]`, true, true),
+		Entry("but fails as no JSON patch in both", `{}`, false, true),
+	)
+
+	It("is known for that of Pods until the step changes its response", func(ctx SpecContext) {
+		pods, asked := &Pods{}, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte(web)}}
+		c := New("pods", Config{Steps: []Step{{Name: "a", Pods: pods}}}, unexposed(), nil)
+		r := (&Runner{Objects: NewBudget()}).newRun(ctx, c, asked, Selection{wantKind | wantObject})
+		req := admission.Request{AdmissionRequest: r.requestWith(asked.Object.Raw)}
+		onPod, pod := Must(pods.begin(r, 0, &req)), Must(pods.Pod(req))
+		pod.Name = "b"
+		resp := pods.Patch(req, pod)
+		made := func() bool { _, _, ok := onPod.isAnswered(resp); return ok }
+		Expect(made()).To(BeTrue())
+		for _, change := range []func(){
+			func() { resp.Patch = []byte("[]") },
+			func() { resp.Patch, resp.PatchType = nil, nil },
+			func() { resp.PatchType = new(admissionv1.PatchType("Other")) },
+			func() { resp.PatchType, resp.Patches = new(admissionv1.PatchTypeJSONPatch), nil },
+		} {
+			change()
+			Expect(made()).To(BeFalse())
+		}
 	})
 })
 

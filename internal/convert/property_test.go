@@ -181,45 +181,43 @@ func comparableTree(text string) (v any) {
 	return v
 }
 
-var _ = Describe("A random object", func() {
-	DescribeTable("comes back as it was",
-		func(make func(chance) any, unknown bool, from string, way ...string) {
-			seed := uint64(GinkgoRandomSeed())
-			c := chance{rand.New(rand.NewPCG(seed, 7)), unknown}
-			k, counts := quietly(cronJobs())
-			noted := 0
-			for range 2 {
-				var objects []string
-				for range 100 {
-					objects = append(objects, c.text(make(c)))
-				}
-				at := objects
-				for _, version := range way {
-					at = there(k, version, at)
-					for _, o := range at {
-						if noteOf(o) != "" {
-							noted++
-						}
-					}
-				}
-				at = there(k, from, at)
-				for i := range at {
-					if at[i] != objects[i] {
-						Expect(comparableTree(at[i])).To(Equal(comparableTree(objects[i])), "seed %d", seed)
+var _ = DescribeTable("A random object comes back as it was",
+	func(make func(chance) any, unknown bool, from string, way ...string) {
+		seed := uint64(GinkgoRandomSeed())
+		c := chance{rand.New(rand.NewPCG(seed, 7)), unknown}
+		k, counts := quietly(cronJobs())
+		noted := 0
+		for range 2 {
+			var objects []string
+			for range 100 {
+				objects = append(objects, c.text(make(c)))
+			}
+			at := objects
+			for _, version := range way {
+				at = there(k, version, at)
+				for _, o := range at {
+					if noteOf(o) != "" {
+						noted++
 					}
 				}
 			}
-			Expect(counts.ignored).To(BeEmpty(), "seed %d", seed)
-			Expect(noted).To(And(BeNumerically(">", 10), BeNumerically("<", 200*len(way))))
-		},
-		Entry("from a spoke to the hub", chance.alpha, true, "v1alpha1", "v1"),
-		Entry("from the hub to a spoke", chance.job, true, "v1", "v1alpha1"),
-		Entry("from a spoke to another", chance.alpha, true, "v1alpha1", "v1beta1"),
-		Entry("from a spoke to another by the hub", chance.alpha, true, "v1alpha1", "v1", "v1beta1"),
-		// A conversion that makes a Go type of a tree drops the members that the type does not know.
-		Entry("from the hub by both", chance.job, false, "v1", "v1alpha1", "v1beta1"),
-	)
-})
+			at = there(k, from, at)
+			for i := range at {
+				if at[i] != objects[i] {
+					Expect(comparableTree(at[i])).To(Equal(comparableTree(objects[i])), "seed %d", seed)
+				}
+			}
+		}
+		Expect(counts.ignored).To(BeEmpty(), "seed %d", seed)
+		Expect(noted).To(And(BeNumerically(">", 10), BeNumerically("<", 200*len(way))))
+	},
+	Entry("from a spoke to the hub", chance.alpha, true, "v1alpha1", "v1"),
+	Entry("from the hub to a spoke", chance.job, true, "v1", "v1alpha1"),
+	Entry("from a spoke to another", chance.alpha, true, "v1alpha1", "v1beta1"),
+	Entry("from a spoke to another by the hub", chance.alpha, true, "v1alpha1", "v1", "v1beta1"),
+	// A conversion that makes a Go type of a tree drops the members that the type does not know.
+	Entry("from the hub by both", chance.job, false, "v1", "v1alpha1", "v1beta1"),
+)
 
 // FuzzAnswer answers any bytes, as one review and as the annotation and the spec of an object. The uid is always that of
 // the request, and each object has its answer.

@@ -126,7 +126,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 
 	slow := func(w *admissionregistrationv1.MutatingWebhook) {
 		onlyPods(w)
-		w.FailurePolicy, w.TimeoutSeconds = new(admissionregistrationv1.Ignore), new(int32(16))
+		w.FailurePolicy, w.TimeoutSeconds = new(admissionregistrationv1.Ignore), new(int32(30))
 	}
 
 	It("adds up the timeouts of those that ignore failures, once, and of no other namespace", func(ctx SpecContext) {
@@ -140,12 +140,12 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		elsewhere(second)
 		two.Webhooks = append(two.Webhooks, *second)
 		two = Must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
-		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.TimeoutsAddUp), "16 s")
+		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.TimeoutsAddUp), "30 s")
 		two.Webhooks[1].NamespaceSelector = two.Webhooks[0].NamespaceSelector
 		Must(hooks.Update(ctx, two, metav1.UpdateOptions{}))
 		all := slices.DeleteFunc(d.run(ctx).Findings, func(f diagnosis.Finding) bool { return f.Code != diagnosis.TimeoutsAddUp })
 		Expect(all).To(HaveExactElements(And(HaveField("Remedy", ContainSubstring("to 15 each")), HaveField("Message", And(
-			ContainSubstring("webhook first.example.org"), ContainSubstring("webhook second.example.org"), ContainSubstring("32 s"))))), "both steps have the same reason")
+			ContainSubstring("webhook first.example.org"), ContainSubstring("webhook second.example.org"), ContainSubstring("60 s"))))), "both steps have the same reason")
 	}, SpecTimeout(patience))
 
 	It("only warns of one that may be for other objects", func(ctx SpecContext) {

@@ -189,10 +189,8 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 	}, SpecTimeout(patience))
 })
 
-var _ = Describe("A diagnosis that could not begin", func() {
-	It("is a problem", func() {
-		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotStarted: no kubeconfig found"))
-	})
+var _ = It("A diagnosis that could not begin is a problem", func() {
+	Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotStarted: no kubeconfig found"))
 })
 
 // TLS 1.3 judges the certificate of a client after the client's end of the handshake, so a broken connection alone does not
@@ -438,7 +436,7 @@ var _ = DescribeTable("A Service that sends calls to a port of its pods",
 			slices = []discoveryv1.EndpointSlice{{
 				Ports:     []discoveryv1.EndpointPort{{Name: new("metrics"), Port: new(int32(1))}, {Name: new("https"), Port: &endpointPort}},
 				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
-			}}
+			}, {Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(1))}}}} // this one holds no endpoint
 		}
 		target := webhookconf.Target{Service: "hooks", Namespace: "cf", Port: 443}
 		findings, openPort := diagnose.JudgePorts(diagnose.Config{Options: webhookconf.Options{Target: target}, Listen: listen},

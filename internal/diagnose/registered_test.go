@@ -273,6 +273,15 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		r := d.run(ctx)
 		Expect(r).To(haveOneProblem(diagnosis.WrongTarget, "https://127.0.0.1:1/other instead of https://127.0.0.1:"+itoa(d.port())+"/convert/"+crd))
 		Expect(codes(r)).To(ContainElement(diagnosis.OtherInjector))
+
+		d.Verify = nil // as in a process that serves nothing, but knows which bundle was registered
+		holding := func(bundle []byte) []diagnosis.Code {
+			text := string(Must(json.Marshal(bundle)))
+			patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":`+text+`}}}}}`)
+			return codes(d.run(ctx))
+		}
+		Expect(holding(newCA().CertificatePEM)).To(ContainElement(diagnosis.UnknownAuthority))
+		Expect(holding(nil)).To(And(ContainElement(diagnosis.BundleEmpty), Not(ContainElement(diagnosis.UnknownAuthority))))
 	}, SpecTimeout(patience))
 
 	It("counts the objects that have lost values, if it is asked to look at others", func(ctx SpecContext) {

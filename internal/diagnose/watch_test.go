@@ -190,8 +190,8 @@ var _ = It("A problem that waiting may mend is known by its code, and some only 
 	}
 })
 
-var _ = Describe("A watch", Label("api-server"), func() {
-	It("logs at once, as an error, what waiting cannot mend, though the API server gets no answer", func(ctx SpecContext) {
+var _ = It("A watch logs at once, as an error, what waiting cannot mend, though the API server gets no answer",
+	Label("api-server"), func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		hole := d.Options
 		hole.Target.Port = newBlackhole()
@@ -204,4 +204,3 @@ var _ = Describe("A watch", Label("api-server"), func() {
 		cancel()
 		Eventually(done).Should(BeClosed())
 	}, SpecTimeout(2*patience))
-})

@@ -39,18 +39,18 @@ type outer struct {
 	near
 	*other
 	Plain    string
-	Named    int               `json:"named"`
-	Odd      string            `json:"a\"b"` //nolint:staticcheck // no name that encoding/json takes
-	Left     string            `json:"-"`
-	Dash     string            `json:"-,"` //nolint:staticcheck // its name is a dash
-	Hidden   bool              `json:"hidden"`
-	Empty    []string          `json:"empty,omitempty"`
-	Zero     time.Time         `json:"zero,omitzero"`
-	Quoted   *int              `json:"quoted,string"`
-	Flag     bool              `json:"flag,string"`
-	Items    []map[string]any  `json:"items" patchStrategy:"merge" patchMergeKey:"name"`
-	Replaced []map[string]any  `json:"replaced" patchMergeKey:"name"`
-	private  map[string]string //nolint:unused // it is no member
+	Named    int              `json:"named"`
+	Odd      string           `json:"a\"b"` //nolint:staticcheck // no name that encoding/json takes
+	Left     string           `json:"-"`
+	Dash     string           `json:"-,"` //nolint:staticcheck // its name is a dash
+	Hidden   bool             `json:"hidden"`
+	Empty    []string         `json:"empty,omitempty"`
+	Zero     time.Time        `json:"zero,omitzero"`
+	Quoted   *int             `json:"quoted,string"`
+	Flag     bool             `json:"flag,string"`
+	Items    []map[string]any `json:"items" patchStrategy:"merge" patchMergeKey:"name"`
+	Replaced []map[string]any `json:"replaced" patchMergeKey:"name"`
+	private  near             //nolint:unused // it is no member
 }
 
 var _ = Describe("What is known of a Go type", func() {
@@ -83,6 +83,8 @@ var _ = Describe("What is known of a Go type", func() {
 		f := of.Field([]byte("deep"))
 		Expect(f.Get(v).String()).To(Equal("x"))
 		Expect(f.From(of.Parts(nil, v)).String()).To(Equal("x"))
+		several := reflect.TypeFor[struct{ near }]()
+		Expect(Of(several).Parts(nil, reflect.Zero(several))).To(HaveLen(2), "it is looked up once")
 		behind := Of(reflect.TypeFor[struct{ *other }]())
 		nothing := reflect.ValueOf(struct{ *other }{})
 		f = behind.Field([]byte("twice"))

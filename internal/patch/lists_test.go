@@ -59,14 +59,15 @@ var _ = Describe("Lists", func() {
 			Expect(ops).To(MatchJSON(wantOps))
 			Expect(owners(applied)).To(Equal(wantOwners))
 		},
-		Entry("insert and edit others", []string{"a", "b"},
+		Entry("insert, and edit and rename others", []string{"a", "b"},
 			func(c []corev1.Container) []corev1.Container {
-				c[1].Image = "x"
+				c[0].Image, c[1].Name = "x", "z"
 				return slices.Insert(c, 0, fresh)
 			},
 			`[{"op":"add","path":"/spec/containers/0","value":{"image":"n:1","name":"new","resources":{}}},`+
-				`{"op":"replace","path":"/spec/containers/2/image","value":"x"}]`,
-			"new=", "a=of a", "b=of b"),
+				`{"op":"replace","path":"/spec/containers/1/image","value":"x"},`+
+				`{"op":"replace","path":"/spec/containers/2/name","value":"z"}]`,
+			"new=", "a=of a", "z=of b"),
 		Entry("swap", []string{"a", "b"},
 			func(c []corev1.Container) []corev1.Container { return []corev1.Container{c[1], c[0]} },
 			`[{"op":"remove","path":"/spec/containers/1"},{"op":"add","path":"/spec/containers/0","value":{"name":"b","image":"i:1","x-new":"of b"}}]`,

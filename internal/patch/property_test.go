@@ -461,34 +461,20 @@ func survey(applied, after map[string]any, planted map[string]bool, sum *tally, 
 	return nil
 }
 
-var _ = Describe("Random pods", func() {
-	It("lose nothing and mix nothing up, in hundreds of edits", Label("sequential"), func() {
-		var sum tally
-		for seed := range uint64(400) {
-			r := newPotter(seed + 1e6)
-			script := make([]byte, 1+r.IntN(6))
-			for i := range script {
-				script[i] = byte(r.IntN(16))
-			}
-			Expect(try(seed, script, &sum)).To(Succeed(), "seed %d, script %v", seed, script)
+var _ = It("Random pods lose nothing and mix nothing up, in hundreds of edits", Label("sequential"), func() {
+	var sum tally
+	for seed := range uint64(400) {
+		r := newPotter(seed + 1e6)
+		script := make([]byte, r.IntN(7)) // none needs no patch
+		for i := range script {
+			script[i] = byte(r.IntN(16))
 		}
-		Expect(sum.lost).To(BeZero())
-		Expect(sum.misplaced).To(BeZero())
-		Expect(sum.patched).To(BeNumerically(">", 350))
-		Expect(sum.kept).To(BeNumerically(">", 4000))
-	})
-	It("need no patch when they are not changed", func() {
-		for seed := range uint64(50) {
-			r := newPotter(seed)
-			raw, _ := r.arrive(r.pod())
-			before, err := decode[corev1.Pod](raw)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(patch.Diff(raw, &before, before.DeepCopy())).To(BeNil())
-			made, err := patch.Compare(raw, jsontext.Index{}, &before, before.DeepCopy())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(made.Apply(raw)).To(Equal(raw))
-		}
-	})
+		Expect(try(seed, script, &sum)).To(Succeed(), "seed %d, script %v", seed, script)
+	}
+	Expect(sum.lost).To(BeZero())
+	Expect(sum.misplaced).To(BeZero())
+	Expect(sum.patched).To(BeNumerically(">", 300))
+	Expect(sum.kept).To(BeNumerically(">", 4000))
 })
 
 func FuzzDiffPodEdits(f *testing.F) {
@@ -736,17 +722,15 @@ func forge(seed uint64, sum *tally) error {
 	return err
 }
 
-var _ = Describe("Random things", func() {
-	It("keep their members, and inherit none", Label("sequential"), func() {
-		runs := 500
-		if os.Getenv("EIRINIX_SOAK") != "" {
-			runs = 100_000
-		}
-		var sum tally
-		for seed := range runs {
-			Expect(forge(uint64(seed), &sum)).To(Succeed(), "seed %d, %+v", seed, sum)
-		}
-		Expect(sum.patched).To(BeNumerically(">", runs*7/10))
-		Expect(sum.kept).To(BeNumerically(">", runs*3))
-	})
+var _ = It("Random things keep their members, and inherit none", Label("sequential"), func() {
+	runs := 500
+	if os.Getenv("EIRINIX_SOAK") != "" {
+		runs = 100_000
+	}
+	var sum tally
+	for seed := range runs {
+		Expect(forge(uint64(seed), &sum)).To(Succeed(), "seed %d, %+v", seed, sum)
+	}
+	Expect(sum.patched).To(BeNumerically(">", runs*7/10))
+	Expect(sum.kept).To(BeNumerically(">", runs*3))
 })

@@ -39,7 +39,7 @@ type holder struct {
 
 var _ = Describe("Go types", func() {
 	It("are written exactly as encoding/json writes them", func() {
-		for _, v := range []*Everything{everything(), {}} {
+		for _, v := range []*Everything{everything(), {Float: 1e-6, Double: 1e-6}, {Float: 1e21}} {
 			ops, err := patch.Diff([]byte(`{}`), &holder{}, &holder{V: v})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(ops).To(HaveLen(1))
@@ -92,6 +92,7 @@ var _ = Describe("Go types", func() {
 			`[{"op":"add","path":"/numbers/10/name","value":"x"}]`),
 		Entry("nil and empty maps", func(e *Everything) { e.NullMap = map[string]string{}; e.Map["nil"] = &Loop{} },
 			`[{"op":"add","path":"/map/nil","value":{}},{"op":"add","path":"/nullMap","value":{}}]`),
+		Entry("the last key of a map", func(e *Everything) { clear(e.Deep["x"]) }, `[{"op":"remove","path":"/deep/x/y"}]`),
 		Entry("types that contain themselves", func(e *Everything) { e.Loop.Children[0].Next.Next = &Loop{Name: "x"} },
 			`[{"op":"add","path":"/loop/children/0/next/next","value":{"name":"x"}}]`),
 		Entry("raw extensions", func(e *Everything) { e.Extension.Raw = []byte(`{"a":2,"z":"<"}`) },

@@ -199,10 +199,17 @@ var _ = Describe("A configuration that is read", func() {
 	It("is intact with the owner that is wanted, and with any if none is wanted", func(ctx SpecContext) {
 		c := newCluster()
 		registers(ctx, mutatingIn(c), volumes(), "bundle")
+		namespace := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "cf", UID: "an earlier one"}
+		c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
+			m.OwnerReferences = []metav1.OwnerReference{namespace, namespace, namespace, namespace}
+			m.OwnerReferences[0].APIVersion, m.OwnerReferences[1].Kind, m.OwnerReferences[2].Name = "v2", "Pod", "x"
+		})
 		owned := volumes()
 		owned.Options.OwnedBy = webhookconf.OwnedByNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cf", UID: "ns"}})
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeFalse())
 		Expect(registers(ctx, mutatingIn(c), owned, "bundle")).To(Equal(webhookconf.Updated))
+		Expect(c.stored().OwnerReferences).To(HaveExactElements(HaveField("APIVersion", "v2"), HaveField("Kind", "Pod"),
+			HaveField("Name", "x"), HaveField("UID", BeEquivalentTo("ns"))))
 		Expect(get(ctx, mutatingIn(c)).Intact(*owned)).To(BeTrue())
 		Expect(get(ctx, mutatingIn(c)).Intact(*volumes())).To(BeTrue())
 	})
@@ -276,42 +283,40 @@ var _ = Describe("Delete", func() {
 	})
 })
 
-var _ = Describe("The configuration of another deployment", func() {
-	DescribeTable("is not touched, and the error names its owner",
-		func(ctx SpecContext, do func(context.Context, *cluster, webhookconf.Configuration) error) {
-			before := configuration(build(urlOptions()))
-			before.Annotations[webhookconf.OwnerAnnotation] = otherOwner
-			c := newCluster(before.DeepCopy())
-			err := do(ctx, c, mutatingIn(c))
-			owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
-			Expect(ok).To(BeTrue(), "%v", err)
-			Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
-				Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner,
-			}))
-			Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
-			Expect(c.writes()).To(BeEmpty())
-			Expect(c.stored()).To(Equal(before))
-		},
-		Entry("by Get", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Get(ctx)
-			Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
-			return err
-		}),
-		Entry("by Read", func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Read(ctx, holding(c.tree()))
-			Expect(found).To(Equal(webhookconf.Found{}))
-			return err
-		}),
-		Entry("by Put", put1(webhookconf.Change{Entries: volumes(), Bundle: []byte("x")})),
-		Entry("by Put of trust alone", put1(webhookconf.Change{Bundle: []byte("x")})),
-		Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
-		Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
-		Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
-			_, err := ours.Delete(ctx)
-			return err
-		}),
-	)
-})
+var _ = DescribeTable("The configuration of another deployment is not touched, and the error names its owner",
+	func(ctx SpecContext, do func(context.Context, *cluster, webhookconf.Configuration) error) {
+		before := configuration(build(urlOptions()))
+		before.Annotations[webhookconf.OwnerAnnotation] = otherOwner
+		c := newCluster(before.DeepCopy())
+		err := do(ctx, c, mutatingIn(c))
+		owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
+			Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner,
+		}))
+		Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
+		Expect(c.writes()).To(BeEmpty())
+		Expect(c.stored()).To(Equal(before))
+	},
+	Entry("by Get", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+		found, err := ours.Get(ctx)
+		Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
+		return err
+	}),
+	Entry("by Read", func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
+		found, err := ours.Read(ctx, holding(c.tree()))
+		Expect(found).To(Equal(webhookconf.Found{}))
+		return err
+	}),
+	Entry("by Put", put1(webhookconf.Change{Entries: volumes(), Bundle: []byte("x")})),
+	Entry("by Put of trust alone", put1(webhookconf.Change{Bundle: []byte("x")})),
+	Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
+	Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
+	Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+		_, err := ours.Delete(ctx)
+		return err
+	}),
+)
 
 // put1 puts a change of the state that the other deployment found.
 func put1(change webhookconf.Change) func(context.Context, *cluster, webhookconf.Configuration) error {

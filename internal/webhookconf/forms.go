@@ -139,12 +139,12 @@ const (
 	noStrategy      = "None"
 )
 
-// conversionOf returns the conversion webhook of a definition. Without our annotation, it is not ours yet.
+// conversionOf returns the conversion webhook of a definition, if it is ours. Another strategy comes without a webhook.
 func conversionOf(crd *unstructured.Unstructured) []webhook {
 	registered, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "conversion")
 	now, _ := registered.(map[string]any)
 	w, ok := now["webhook"].(map[string]any)
-	if !ok || now["strategy"] != WebhookStrategy || crd.GetAnnotations()[OwnerAnnotation] == "" {
+	if !ok || crd.GetAnnotations()[OwnerAnnotation] == "" {
 		return nil
 	}
 	return []webhook{w}

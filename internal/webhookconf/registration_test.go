@@ -161,6 +161,7 @@ var _ = Describe("A registration", func() {
 
 		It("lets its webhook go once it is declared no more", func(ctx SpecContext) {
 			c := holding(ctx, "other", shop(), b)
+			annotated(c, "") // so it is not known which steps it calls
 			d := register(steps(b)).Desired(found(ctx, c), nil)
 			put(ctx, mutatingIn(c), webhookconf.Change{Entries: &d})
 			Expect(c.names()).To(Equal([]string{urlOptions().WebhookName("b")}))

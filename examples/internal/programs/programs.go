@@ -44,7 +44,7 @@ func Build(folder string) string {
 	if path := built[folder]; path != "" {
 		return path
 	}
-	path, err := gexec.Build("code.cloudfoundry.org/eirinix/examples/"+folder, buildFlags...)
+	path, err := gexec.Build("code.cloudfoundry.org/eirinix/examples/"+folder, append(buildFlags, "-ldflags=-w")...)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	built[folder] = path
 	return path
