@@ -29,8 +29,9 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 	@go run ./examples/demo $(if $(filter command line,$(origin KUBECONFIG)),-kubeconfig "$(KUBECONFIG)") $(ARGS)
 
 # Packages where goroutines of ours meet. Elsewhere the race detector finds nothing, and takes five times the CPU time; so
-# do the specs of the label sequential, which compute for long in one goroutine, and examples, which fips runs.
-RACE = . $(addprefix ./internal/,admit audit certsource chain cluster hang lograte metricsauth modes reads record serving)
+# do the specs of the label sequential, which compute for long, in LONG, and examples, which fips runs.
+RACE = . $(addprefix ./internal/,audit certsource chain cluster hang lograte metricsauth modes reads record)
+LONG = $(addprefix ./internal/,admit controller serving)
 GOTEST = go test -vet=off -ldflags=-w -shuffle=on -timeout 40m
 
 .PHONY: test
@@ -41,13 +42,13 @@ test: ## all specs, against a real API server; the last line says what they cost
 .PHONY: test-race test-plain test-modules
 test-race:
 	@status=0; $(GOTEST) -race -skip ^Example $(RACE) || status=1; \
-		$(GOTEST) -race ./internal/controller -ginkgo.label-filter='!sequential' || status=1; exit $$status
+		$(GOTEST) -race $(LONG) -ginkgo.label-filter='!sequential' || status=1; exit $$status
 test-plain:
-	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) ./internal/controller ./testing/rotation)") || status=1; \
-		$(GOTEST) ./internal/controller -ginkgo.label-filter=sequential || status=1; exit $$status
+	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) $(LONG) ./testing/rotation)") || status=1; \
+		$(GOTEST) -run ^Test $(LONG) -ginkgo.label-filter=sequential || status=1; exit $$status
 test-modules:
 	@status=0; for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
-		go -C $$m test -vet=off ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
+		go -C $$m test -vet=off -ldflags=-w ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
 
 .PHONY: fips
 fips: export KUBEBUILDER_ASSETS = /no/API/server

@@ -187,7 +187,7 @@ func (h *hanging) step(mode chain.Mode, ignore, mutates bool, timeout time.Durat
 
 func (h *hanging) left() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
 
-var _ = DescribeTable("A run that hangs on the largest objects delays no other call, and in the end its step fails at once:", func(mode chain.Mode, ignore, mutates bool) {
+var _ = DescribeTable("A run that hangs on the largest objects delays no other call, and in the end its step fails at once:", Label("sequential"), func(mode chain.Mode, ignore, mutates bool) {
 	h := newHanging()
 	h.Handler.Serve(volumes, chain.Config{Validating: !mutates, Steps: []chain.Step{h.step(mode, ignore, mutates, 20*time.Millisecond)}})
 	full := func() bool { return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0 }
@@ -241,7 +241,7 @@ var _ = Describe("A step in Shadow", func() {
 })
 
 var _ = Describe("Shadows", func() {
-	It("cost the others none of 2,000 counts if one of them hangs", func() {
+	It("cost the others none of 2,000 counts if one of them hangs", Label("sequential"), func() {
 		const requests, waiting = 2000, 200
 		h := newHanging()
 		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{
@@ -258,7 +258,7 @@ var _ = Describe("Shadows", func() {
 		Expect(decided(h.hook, "quick", "dropped")()).To(BeZero())
 	})
 
-	It("leave room for the large objects of others, however many of one's wait", func() {
+	It("leave room for the large objects of others, however many of one's wait", Label("sequential"), func() {
 		h := newHanging()
 		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{h.step(chain.ModeShadow, true, false, time.Hour), shadow(refusing("quick"))}})
 		for n := range 20 {
@@ -356,7 +356,7 @@ var _ = Describe("Shadows", func() {
 		}
 		Eventually(begun).Should(Receive())
 		h.Handler.Stop()
-		Expect(decided(h, "waits", "dropped")()).To(Equal(5.0), "the one that ran has no verdict")
+		Eventually(decided(h, "waits", "dropped")).Should(Equal(5.0), "the one that ran has no verdict")
 		Expect(decided(h, "waits", "would_fail")()).To(BeZero())
 		Expect(h.logs.with("step failed")).To(BeEmpty())
 		stacks := make([]byte, 4<<20)

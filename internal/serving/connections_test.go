@@ -133,7 +133,7 @@ var _ = Describe("Connections", func() {
 		Eventually(func() error { _, err := handshake(s, nil); return err }).Should(Succeed())
 	})
 
-	It("of a thousand clients that trickle their requests keep no API server out", func(ctx SpecContext) {
+	It("of a thousand clients that trickle their requests keep no API server out", Label("sequential"), func(ctx SpecContext) {
 		const clients, servers = 1000, 40
 		s.SetMostConnections(0)
 		bodies := reading()
