@@ -55,7 +55,7 @@ var rolloutWorlds = []struct {
 }{
 	{"three replicas, two versions", with(func(c *course) { c.replicas = 3 })},
 	{"six replicas, four versions", with(func(c *course) { c.replicas, c.versions = 6, 4 })},
-	{"a hundred replicas, three versions", with(func(c *course) { c.replicas, c.versions, c.turnover = 100, 3, 4*time.Second })},
+	{"forty replicas, three versions", with(func(c *course) { c.replicas, c.versions, c.turnover = 40, 3, 4*time.Second })},
 	{"a person orders", with(func(c *course) { c.versions, c.orders = 3, time.Minute })},
 	{"steps wait", with(waiting)},
 	{"steps wait, and a person orders", with(waiting, func(c *course) { c.orders = time.Minute })},
