@@ -32,8 +32,7 @@ func Check(steps []Step, o Options) error {
 		c := &checker{step: s.Name}
 		c.name(s, o, paths)
 		c.rules(s, o)
-		c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
-		c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
+		c.selectors(s, o)
 		c.policies(s)
 		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Settings), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
@@ -158,6 +157,25 @@ func (c *checker) rules(s Step, o Options) {
 // everything reports whether the rule matches all existing resources.
 func everything(r admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
+}
+
+// selectors also reports those that what the library or the API server adds would leave without an object.
+func (c *checker) selectors(s Step, o Options) {
+	namespaces, objects := field.NewPath("namespaceSelector"), field.NewPath("objectSelector")
+	c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, namespaces)...)
+	c.report("correct Settings.Objects", checkSelector(s.Objects, objects)...)
+	for _, name := range namesIn(orEmpty(s.Namespaces)) {
+		if slices.Contains(o.excluded(s.Settings), name) {
+			c.report("leave the namespace out, or set Settings.AllowClusterCritical to accept the risk",
+				field.Forbidden(namespaces, name+" holds what a cluster or this program needs to start, and no webhook is called for it"))
+		}
+	}
+	others := func(r admissionregistrationv1.RuleWithOperations) bool {
+		return !slices.Equal(r.Operations, []admissionregistrationv1.OperationType{admissionregistrationv1.Connect})
+	}
+	if !isEmpty(s.Objects) && len(s.Rules) > 0 && !slices.ContainsFunc(s.Rules, others) {
+		c.report("leave out Settings.Objects", field.Forbidden(objects, "the options of a CONNECT have no labels, so it selects none"))
+	}
 }
 
 func checkSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {

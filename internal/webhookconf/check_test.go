@@ -90,6 +90,19 @@ var faults = []fault{
 
 	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "correct Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},
 	{because: "an object label that is none", change: objects(labels1("a", "1 2")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchLabels: Invalid value: "1 2": a valid label must be`}},
+	{because: "a namespace that is left out", change: namespaces(selector("kubernetes.io/metadata.name", "In", "own", "kube-system")), remedy: "set Settings.AllowClusterCritical", reasons: []string{"namespaceSelector: Forbidden: kube-system holds what a cluster"}, ours: true},
+	{because: "nothing: it is asked for with its risk", change: func(s *webhookconf.Step) {
+		namespaces(labels1("kubernetes.io/metadata.name", "kube-system"))(s)
+		s.AllowClusterCritical = true
+	}},
+	{because: "labels of the options of a CONNECT", change: func(s *webhookconf.Step) {
+		rules(rule("", "v1", "pods/exec", "CONNECT"))(s)
+		objects(labels1("a", "1"))(s)
+	}, remedy: "leave out Settings.Objects", reasons: []string{"objectSelector: Forbidden: the options of a CONNECT have no labels"}, ours: true},
+	{because: "nothing: labels of what is connected to or changed", change: func(s *webhookconf.Step) {
+		rules(rule("", "v1", "pods/exec", "CONNECT"), rule("", "v1", "pods", "CREATE"))(s)
+		objects(labels1("a", "1"))(s)
+	}},
 	{because: "no key", change: objects(selector("", "Exists")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].key: Invalid value: "": name part must be non-empty`, `Invalid value: "": name part must consist of`}},
 
 	{because: "nothing: as many conditions as may be", change: manyConditions(64)},

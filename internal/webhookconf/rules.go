@@ -156,23 +156,27 @@ func (o Options) namespaces(e Entry) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}}
 	}
 	s := orEmpty(e.Namespaces)
-	if e.AllowClusterCritical {
-		return s
+	if excluded := o.excluded(e.Settings); len(excluded) > 0 {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
+		})
+	}
+	return s
+}
+
+// excluded returns the namespaces whose objects are never sent.
+func (o Options) excluded(s Settings) []string {
+	if s.AllowClusterCritical {
+		return nil
 	}
 	excluded := slices.Clone(systemNamespaces)
 	if o.Target.Service != "" && !slices.Contains(excluded, o.Target.Namespace) {
 		excluded = append(excluded, o.Target.Namespace)
 	}
-	if ofNamespaces && !others {
-		excluded = slices.DeleteFunc(excluded, func(name string) bool { return slices.Contains(namesIn(s), name) })
+	if ofNamespaces, others := aboutNamespaces(s.Rules); ofNamespaces && !others {
+		excluded = slices.DeleteFunc(excluded, func(name string) bool { return slices.Contains(namesIn(orEmpty(s.Namespaces)), name) })
 	}
-	if len(excluded) == 0 {
-		return s
-	}
-	s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
-	})
-	return s
+	return excluded
 }
 
 // aboutNamespaces reports whether the rules name Namespaces, and whether they name any other resource.
