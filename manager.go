@@ -31,8 +31,8 @@
 //
 // # EiriniX
 //
-// Manager, Extension, Watcher, Reconciler, ContextFreeReconciler and LabelGUID come from EiriniX, whose programs build and
-// run unchanged. AddExtension accepts them beside steps. A new program needs an Extension only to see the admission
+// Manager, Extension, Watcher, Reconciler, ContextFreeReconciler and LabelGUID come from EiriniX, whose programs keep their
+// shape; docs/migrating-from-eirinix.md has what changes. AddExtension accepts them beside steps. A new program needs an Extension only to see the admission
 // request itself; a Mutation is shorter. A Watcher receives pod events, alone (Watch) or beside steps (Start). A
 // Reconciler registers a controller on GetKubeManager.
 package eirinix

@@ -31,8 +31,8 @@ type HarnessOptions struct {
 	// scheme.
 	Resources []offline.Resource
 
-	// Namespaces maps the names of namespaces to their labels. Every namespace exists and has the label
-	// kubernetes.io/metadata.name, which an API server sets.
+	// Namespaces maps the names of namespaces to their labels, for selectors: to them, every namespace exists and has the
+	// label kubernetes.io/metadata.name, which an API server sets. A step that reads Namespaces finds those in Objects.
 	Namespaces map[string]map[string]string
 
 	// Objects are the objects in the cluster beside that of the request. They are stored in API, so that handlers with a
