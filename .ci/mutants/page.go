@@ -82,7 +82,7 @@ func shell(command, variable string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
-	cmd.WaitDelay = 10 * time.Second // the command's own children hold its output open
+	cmd.WaitDelay = 10 * time.Second                                // the command's own children hold its output open
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "ARGS=", variable) // those of make check-us are its own
 	output, err := cmd.CombinedOutput()
 	return string(output), err

@@ -139,9 +139,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 
 // This webhook has no server, and is called for every object in the cluster. Check would refuse it.
 var _ = Describe("A cluster with a broken webhook for everything", Label("api-server", "S27"), Ordered, func() {
-	var (
-		clients kubernetes.Interface
-	)
+	var clients kubernetes.Interface
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	isRefused := MatchError(ContainSubstring("failed calling webhook"))
 
