@@ -90,7 +90,7 @@ func Subresource(resource schema.GroupVersionResource, name string, kind schema.
 		if want.Empty() {
 			return nil, fmt.Errorf("%s/%s sends the kind of %s in %s, and T is %s of %s", resource.Resource, name, resource.Resource, resource.GroupVersion(), kind.Kind, kind.GroupVersion())
 		}
-		return nil, fmt.Errorf("%s/%s sends %s, and T is %s of %s", resource.Resource, name, want, kind.Kind, kind.GroupVersion())
+		return nil, fmt.Errorf("%s/%s sends %s, and T is %s of %s; make T a pointer to the type that is sent", resource.Resource, name, want, kind.Kind, kind.GroupVersion())
 	}
 	if len(asked) == 0 {
 		asked = []admissionregistrationv1.OperationType{s.operation}

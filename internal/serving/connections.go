@@ -168,7 +168,7 @@ func (body) Close() error { return nil }
 func (c *connections) closeUnused(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstRequest)
 	defer cancel()
-	for c.arriving() && wait.Sleep(ctx, time.Millisecond) == nil {
+	for c.arriving() && wait.Sleep(ctx, 10*time.Millisecond) == nil {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

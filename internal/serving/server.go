@@ -263,8 +263,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) Draining() bool { return s.draining.Load() }
 
 // Shutdown stops accepting connections and waits for the requests in flight, and for those that are on their way on a
-// new connection. It waits for as long as ctx allows, but at
-// most a minute, which is longer than any call can take.
+// new connection. It waits for as long as ctx allows, but at most a minute, which is longer than any call can take.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.stop == nil {
 		return nil
