@@ -64,9 +64,16 @@ type Mutation[T client.Object] struct {
 
 // Validation accepts or refuses objects of one kind. Its callbacks return nil or an error, like Mutation's Apply. An
 // operation without a callback is not registered. On DELETE, obj is the object that is about to be deleted.
+//
+// Rule judges an object as it is, on CREATE and UPDATE. An update that it refuses is admitted with a warning if the old
+// object violated the same, and the update leaves the values in question as they were: an object that is older than the
+// rule can still be labelled, and edited elsewhere. For a denial of Invalid, these are the values at its fields, with items
+// of lists paired as in a patch; for another denial, all but metadata and status. Rule beside Create or Update runs in
+// addition, and the denials are joined. Update is for transitions.
 type Validation[T client.Object] struct {
 	ID       string
 	Settings Settings
+	Rule     func(ctx context.Context, c *Call, obj T) error
 	Create   func(ctx context.Context, c *Call, obj T) error
 	Update   func(ctx context.Context, c *Call, oldObj, newObj T) error
 	Delete   func(ctx context.Context, c *Call, obj T) error
@@ -126,6 +133,7 @@ type definition struct {
 	resource   schema.GroupVersionResource             // of a Subresource
 	subpath    string                                  // of a Subresource
 	run        func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
+	rule       func(ctx context.Context, c *Call, obj runtime.Object) error // of a Validation, beside run or instead of it
 	extension  Extension // instead of run
 }
 
@@ -166,19 +174,24 @@ func (s Validation[T]) define() (definition, error) {
 		return definition{}, err
 	}
 	d := definition{name: stepname.OfStep(s.ID, object.Name(), "validation"), chosen: s.ID != "", settings: s.Settings, validating: true, object: object}
-	if s.Create != nil {
+	if s.Create != nil || s.Rule != nil {
 		d.operations = append(d.operations, admissionregistrationv1.Create)
 	}
-	if s.Update != nil {
+	if s.Update != nil || s.Rule != nil {
 		d.operations = append(d.operations, admissionregistrationv1.Update)
 	}
 	if s.Delete != nil {
 		d.operations = append(d.operations, admissionregistrationv1.Delete)
 	}
 	if len(d.operations) == 0 {
-		return definition{}, fmt.Errorf("eirinix: Validation[%s] %s has no callback; set Create, Update or Delete", reflect.TypeFor[T](), stepname.Quoted(s.ID))
+		return definition{}, fmt.Errorf("eirinix: Validation[%s] %s has no callback; set Rule, Create, Update or Delete", reflect.TypeFor[T](), stepname.Quoted(s.ID))
 	}
-	d.run = s.run
+	if s.Create != nil || s.Update != nil || s.Delete != nil {
+		d.run = s.run
+	}
+	if s.Rule != nil {
+		d.rule = func(ctx context.Context, c *Call, obj runtime.Object) error { return s.Rule(ctx, c, obj.(T)) }
+	}
 	return d, nil
 }
 

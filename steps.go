@@ -95,7 +95,7 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		step.Objects = metav1.AddLabelToSelector(own, LabelSourceType, sourceTypeApp)
 	}
 	step.Rules, step.Kind, err = r.cluster.Resolve(resources.Step{
-		Kind: kind, AnyRules: d.extension != nil, Mutates: d.run != nil && !d.validating, Operations: d.operations,
+		Kind: kind, AnyRules: d.extension != nil, Mutates: d.extension == nil && !d.validating, Operations: d.operations,
 		Asked: d.settings.Operations, Resource: d.resource, Subresource: d.subpath, Rules: d.settings.Rules,
 	})
 	if err != nil {
@@ -330,7 +330,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 		return step, nil
 	}
 	step.New, step.Mutates = d.newObject, !d.validating
-	step.Run = func(ctx context.Context, c *chain.Call, oldObj, newObj runtime.Object) error {
+	calls := func(ctx context.Context, c *chain.Call, run func(*Call) error) error {
 		sent, expected := c.Request.Kind, registered.Kind
 		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
 			return fmt.Errorf("the API server sent a %s of %s/%s, but this step is about %s", sent.Kind, sent.Group, sent.Version, expected)
@@ -339,11 +339,21 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 		if len(d.settings.Reads) > 0 && from != nil {
 			call.reads.From(ctx, d.name, c.Shared, from.Snapshot)
 		}
-		err := d.run(ctx, call, oldObj, newObj)
+		err := run(call)
 		if failure := call.reads.Err(); failure != nil {
 			return failure
 		}
 		return err
+	}
+	if d.run != nil {
+		step.Run = func(ctx context.Context, c *chain.Call, oldObj, newObj runtime.Object) error {
+			return calls(ctx, c, func(call *Call) error { return d.run(ctx, call, oldObj, newObj) })
+		}
+	}
+	if d.rule != nil {
+		step.Rule = func(ctx context.Context, c *chain.Call, obj runtime.Object) error {
+			return calls(ctx, c, func(call *Call) error { return d.rule(ctx, call, obj) })
+		}
 	}
 	return step, nil
 }

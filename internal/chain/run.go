@@ -400,6 +400,22 @@ func (r *run) mutate(i int, call *Call) error {
 
 // check runs a step that reads the objects.
 func (r *run) check(i int, call *Call) error {
+	s := r.steps[i]
+	if s.Rule == nil {
+		return r.compare(i, call)
+	}
+	var err error
+	if s.Run != nil {
+		err = r.compare(i, call)
+	}
+	if absent(r.object.raw) { // nothing to judge in a DELETE
+		return err
+	}
+	return r.both(i, err, r.rule(i, call))
+}
+
+// compare runs a step that decides on both objects.
+func (r *run) compare(i int, call *Call) error {
 	newObj, err := r.ownObject(&r.object, i)
 	if err != nil {
 		return r.misread(i, r.steps[i].New, err)

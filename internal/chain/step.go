@@ -40,6 +40,10 @@ type Step struct {
 	Run     RunFunc
 	Mutates bool
 
+	// Rule judges one object that New made, beside Run or instead of it: that of a CREATE, and the new one of an UPDATE.
+	// If it refuses the latter, it judges the old one too, and what that violated already does not count.
+	Rule RuleFunc
+
 	// Handle makes its own patch, as EiriniX's extensions do. If it handles pods, Pods finds the pod of its request and
 	// makes the patch.
 	Handle HandleFunc
@@ -48,6 +52,9 @@ type Step struct {
 
 // RunFunc is a step that gets objects of a Go type.
 type RunFunc func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
+
+// RuleFunc is a step that judges one object, whatever it was before.
+type RuleFunc func(ctx context.Context, c *Call, obj runtime.Object) error
 
 // HandleFunc is a step that makes its own patch. It can return a raw Response in any of the forms that users write. The
 // chain interprets all of them.

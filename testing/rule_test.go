@@ -1,0 +1,175 @@
+package eirinixtest_test
+
+// This file specifies Validation.Rule: which updates of objects that are older than a rule it admits.
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// noLatest wants a version of each image, and an owner in the annotations.
+func noLatest(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+	var faults field.ErrorList
+	for i, c := range p.Spec.Containers {
+		if strings.HasSuffix(c.Image, ":latest") {
+			faults = append(faults, field.Invalid(field.NewPath("spec", "containers").Index(i).Child("image"), c.Image, "names no version"))
+		}
+	}
+	if p.Annotations["owner"] == "" {
+		faults = append(faults, field.Required(field.NewPath("metadata", "annotations").Key("owner"), "name an owner"))
+	}
+	return eirinix.Invalid(faults)
+}
+
+// withImages is a pod with a container of each "name=image", owned by a team.
+func withImages(all ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", Annotations: map[string]string{"owner": "team"}}}
+	for _, one := range all {
+		name, image, _ := strings.Cut(one, "=")
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: image})
+	}
+	return p
+}
+
+func labelled(p *corev1.Pod) *corev1.Pod {
+	metav1.SetMetaDataLabel(&p.ObjectMeta, "tier", "1")
+	return p
+}
+
+func ownerless(p *corev1.Pod) *corev1.Pod {
+	p.Annotations = nil
+	return p
+}
+
+// raw is a pod with members that its Go type does not know.
+func raw(p *corev1.Pod, path ...any) *unstructured.Unstructured {
+	GinkgoHelper()
+	o := &unstructured.Unstructured{Object: Must(runtime.DefaultUnstructuredConverter.ToUnstructured(p))}
+	o.SetAPIVersion("v1")
+	o.SetKind("Pod")
+	container := o.Object["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	container["unknown"] = path[0]
+	return o
+}
+
+var _ = Describe("A Rule", func() {
+	update := func(rule func(context.Context, *eirinix.Call, *corev1.Pod) error, before, after any) *eirinixtest.Result {
+		GinkgoHelper()
+		v := eirinix.Validation[*corev1.Pod]{ID: "rule", Rule: rule}
+		return eirinixtest.NewHarness(GinkgoTB(), v).Update(before, after)
+	}
+	stillViolates := And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("it still violates, as before this change: "))
+
+	It("judges each object that is created, and no object that is deleted", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Pod]{ID: "rule", Rule: noLatest})
+		Expect(h.Create(withImages("a=app:latest"))).To(eirinixtest.BeDenied().WithMessage("names no version"))
+		Expect(h.Create(withImages("a=app:1"))).To(eirinixtest.BeAllowed())
+		Expect(h.Delete(withImages("a=app:latest"))).To(And(eirinixtest.BeAllowed(), HaveField("Calls", BeEmpty())))
+	})
+
+	DescribeTable("admits what leaves an old violation as it was:", func(before, after any) {
+		Expect(update(noLatest, before, after)).To(stillViolates)
+	},
+		Entry("a label", withImages("a=app:latest"), labelled(withImages("a=app:latest"))),
+		Entry("an edit elsewhere", withImages("a=app:latest", "b=b:1"), withImages("a=app:latest", "b=b:2")),
+		Entry("items in another order", withImages("a=app:latest", "b=b:1"), withImages("b=b:1", "a=app:latest")),
+		Entry("an item before it", withImages("a=app:latest"), withImages("new=n:1", "a=app:latest")),
+		Entry("one of two that is mended", withImages("a=app:latest", "b=b:latest"), withImages("a=app:latest", "b=b:2")),
+		Entry("what is missing, as before", ownerless(withImages("a=app:1")), labelled(ownerless(withImages("a=app:2")))),
+	)
+
+	DescribeTable("refuses what is new, or touched:", func(before, after any, message string) {
+		Expect(update(noLatest, before, after)).To(eirinixtest.BeDenied().WithMessage(message))
+	},
+		Entry("a violation", withImages("a=app:1"), withImages("a=app:latest"), `"app:latest"`),
+		Entry("another one beside an old one", withImages("a=app:latest", "b=b:1"), withImages("a=app:latest", "b=b:latest"), `"b:latest"`),
+		Entry("one that moves to another item", withImages("a=app:latest", "b=app:1"), withImages("a=app:1", "b=app:latest"), "containers[1]"),
+		Entry("an item that violates like an old one", withImages("a=app:latest"), withImages("a=app:latest", "b=app:latest"), "containers[1]"),
+		Entry("a value that changes and still violates", withImages("a=app:latest"), withImages("a=other:latest"), `"other:latest"`),
+		Entry("what is taken away", withImages("a=app:1"), ownerless(withImages("a=app:1")), "name an owner"),
+	)
+
+	It("admits every good update, also of an object that it cannot read, and refuses a bad one of it", func() {
+		odd := raw(withImages("a=app:1"), true)
+		odd.Object["spec"].(map[string]any)["hostNetwork"] = "yes"
+		Expect(update(noLatest, odd, withImages("a=app:2"))).To(eirinixtest.BeAllowed())
+		Expect(update(noLatest, odd, withImages("a=app:latest"))).To(eirinixtest.BeDenied())
+	})
+
+	It("compares also what the Go type does not know", func() {
+		pinned := func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+			return eirinix.Invalid(field.ErrorList{field.Invalid(field.NewPath("spec", "containers").Index(0), p.Spec.Containers[0].Name, "is bad")})
+		}
+		Expect(update(pinned, raw(withImages("a=app:1"), "x"), raw(labelled(withImages("a=app:1")), "x"))).To(stillViolates)
+		Expect(update(pinned, raw(withImages("a=app:1"), "x"), raw(withImages("a=app:1"), "y"))).To(eirinixtest.BeDenied())
+	})
+
+	It("compares all but metadata and status where a denial names no field", func() {
+		small := func(_ context.Context, c *eirinix.Call, p *corev1.Pod) error {
+			c.Warn("judged")
+			return eirinix.Deny("%d containers", len(p.Spec.Containers))
+		}
+		status := withImages("a=app:1")
+		status.Status.Phase = corev1.PodRunning
+		Expect(update(small, withImages("a=app:1"), labelled(withImages("a=app:1")))).To(stillViolates)
+		Expect(update(small, withImages("a=app:1"), status)).To(And(stillViolates, HaveField("Warnings", HaveLen(2))), "of the new object alone")
+		Expect(update(small, withImages("a=app:1"), withImages("a=app:2"))).To(eirinixtest.BeDenied())
+		Expect(update(small, withImages("a=app:1"), withImages("a=app:1", "b=b:1"))).To(eirinixtest.BeDenied())
+	})
+
+	It("refuses where it cannot judge the old object, also under Ignore, and where it names a field that is none", func() {
+		for _, fails := range []func(*corev1.Pod) error{
+			func(*corev1.Pod) error { panic("old") },
+			func(*corev1.Pod) error { return context.Canceled },
+		} {
+			v := eirinix.Validation[*corev1.Pod]{ID: "rule", Settings: eirinix.Settings{FailurePolicy: "Ignore"}, Rule: func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+				if p.Labels["tier"] == "" {
+					return fails(p)
+				}
+				return eirinix.Deny("no")
+			}}
+			Expect(eirinixtest.NewHarness(GinkgoTB(), v).Update(withImages("a=app:1"), labelled(withImages("a=app:1")))).To(eirinixtest.BeDenied())
+		}
+		for _, path := range []string{"", "spec.containers", "spec.containers[7].image", "spec.containers[x]", "spec..containers", "spec.containers[0", "spec.containers.0"} {
+			named := func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+				return eirinix.Invalid(field.ErrorList{{Type: field.ErrorTypeInvalid, Field: path, Detail: "is bad"}})
+			}
+			Expect(update(named, withImages("a=app:1"), labelled(withImages("a=app:2")))).To(eirinixtest.BeDenied(), path)
+		}
+	})
+
+	It("is not deceived by a Rule that changes what it judges", func() {
+		changes := func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+			p.Spec.Containers[0].Image = "same"
+			return eirinix.Invalid(field.ErrorList{field.Invalid(field.NewPath("spec", "containers").Index(0).Child("image"), "same", "is bad")})
+		}
+		Expect(update(changes, withImages("a=app:1"), withImages("a=app:2"))).To(eirinixtest.BeDenied())
+	})
+
+	It("runs beside Update, and both are heard", func() {
+		v := eirinix.Validation[*corev1.Pod]{ID: "rule", Rule: noLatest, Update: func(_ context.Context, _ *eirinix.Call, o, n *corev1.Pod) error {
+			if o.Labels["tier"] != n.Labels["tier"] {
+				return eirinix.Deny("the tier is fixed")
+			}
+			return nil
+		}}
+		h := eirinixtest.NewHarness(GinkgoTB(), v)
+		Expect(h.Update(withImages("a=app:1"), withImages("a=app:2"))).To(eirinixtest.BeAllowed())
+		Expect(h.Update(withImages("a=app:1"), labelled(withImages("a=app:2")))).To(eirinixtest.BeDenied().WithMessage("the tier is fixed"))
+		Expect(h.Update(withImages("a=app:1"), labelled(withImages("a=app:latest")))).
+			To(And(eirinixtest.BeDenied().WithMessage("the tier is fixed; "), eirinixtest.BeDenied().WithMessage("names no version")))
+		Expect(h.Create(withImages("a=app:latest"))).To(eirinixtest.BeDenied())
+	})
+})
