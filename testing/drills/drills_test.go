@@ -139,16 +139,19 @@ var _ = Describe("A drill", func() {
 	It("of such a webhook that the program's own Settings ask for: the diagnosis names the field", func(ctx SpecContext) {
 		p := newProgram(ctx, "drill")
 		p.settings.AllowClusterCritical = true
-		p.settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{p.name, p.objects},
-		}}}
+		within := func(namespaces ...string) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces,
+			}}}
+		}
+		p.settings.Namespaces = within(p.name, p.objects)
 		p.run(ctx)
 		p.stop(ctx)
 		p.expectBlocked(ctx)
 		found := diagnose(ctx, p.manager(false), diagnosis.BlocksItself)
 		Expect(found.Severity).To(Equal(diagnosis.Warning), "it was asked for")
 		Expect(found.Remedy).To(HavePrefix("leave Namespace " + p.name + " out in Settings.Namespaces of step limits, or except this program's pods with Settings.Conditions"))
-		p.settings.AllowClusterCritical = false
+		p.settings.AllowClusterCritical, p.settings.Namespaces = false, within(p.objects)
 		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
 		p.expectRestart(ctx)
 		expectWell(ctx, p.run(ctx), diagnosis.BlocksItself)
