@@ -48,4 +48,13 @@ func observe(s *chain.Step, begin func(context.Context, string) func(StepEnd)) {
 			return err
 		}
 	}
+	if rule := s.Rule; rule != nil {
+		s.Rule = func(ctx context.Context, c *chain.Call, obj runtime.Object) (err error) {
+			watched(ctx, func() StepEnd {
+				err = rule(ctx, c, obj)
+				return StepEnd{Err: err}
+			})
+			return err
+		}
+	}
 }

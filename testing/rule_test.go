@@ -83,7 +83,7 @@ var _ = Describe("A Rule", func() {
 		Expect(h.Delete(withImages("a=app:latest"))).To(And(eirinixtest.BeAllowed(), HaveField("Calls", BeEmpty())))
 	})
 
-	DescribeTable("admits what leaves an old violation as it was:", func(before, after any) {
+	DescribeTable("admits an update that leaves an old violation as it was:", func(before, after any) {
 		Expect(update(noLatest, before, after)).To(stillViolates)
 	},
 		Entry("a label", withImages("a=app:latest"), tiered(withImages("a=app:latest"))),
@@ -91,10 +91,10 @@ var _ = Describe("A Rule", func() {
 		Entry("items in another order", withImages("a=app:latest", "b=b:1"), withImages("b=b:1", "a=app:latest")),
 		Entry("an item before it", withImages("a=app:latest"), withImages("new=n:1", "a=app:latest")),
 		Entry("one of two that is mended", withImages("a=app:latest", "b=b:latest"), withImages("a=app:latest", "b=b:2")),
-		Entry("what is missing, as before", ownerless(withImages("a=app:1")), tiered(ownerless(withImages("a=app:2")))),
+		Entry("a member that is missing, as before", ownerless(withImages("a=app:1")), tiered(ownerless(withImages("a=app:2")))),
 	)
 
-	DescribeTable("refuses what is new, or touched:", func(before, after any, message string) {
+	DescribeTable("refuses a violation that is new, or touched:", func(before, after any, message string) {
 		Expect(update(noLatest, before, after)).To(eirinixtest.BeDenied().WithMessage(message))
 	},
 		Entry("a violation", withImages("a=app:1"), withImages("a=app:latest"), `"app:latest"`),
@@ -102,10 +102,10 @@ var _ = Describe("A Rule", func() {
 		Entry("one that moves to another item", withImages("a=app:latest", "b=app:1"), withImages("a=app:1", "b=app:latest"), "containers[1]"),
 		Entry("an item that violates like an old one", withImages("a=app:latest"), withImages("a=app:latest", "b=app:latest"), "containers[1]"),
 		Entry("a value that changes and still violates", withImages("a=app:latest"), withImages("a=other:latest"), `"other:latest"`),
-		Entry("what is taken away", withImages("a=app:1"), ownerless(withImages("a=app:1")), "name an owner"),
+		Entry("a member that is taken away", withImages("a=app:1"), ownerless(withImages("a=app:1")), "name an owner"),
 	)
 
-	It("compares also what the Go type does not know", func() {
+	It("compares also members that the Go type does not know", func() {
 		pinned := func(_ context.Context, _ *eirinix.Call, p *appsv1.Deployment) error {
 			return eirinix.Invalid(field.ErrorList{field.Invalid(field.NewPath("spec", "template", "spec", "containers").Index(0), p.Spec.Template.Spec.Containers[0].Name, "is bad")})
 		}
@@ -147,7 +147,7 @@ var _ = Describe("A Rule", func() {
 		}
 	})
 
-	It("is not deceived by a Rule that changes what it judges", func() {
+	It("is not deceived by a Rule that changes its object", func() {
 		changes := func(_ context.Context, _ *eirinix.Call, p *appsv1.Deployment) error {
 			p.Spec.Template.Spec.Containers[0].Image = "same"
 			return eirinix.Invalid(field.ErrorList{field.Invalid(field.NewPath("spec", "template", "spec", "containers").Index(0).Child("image"), "same", "is bad")})
