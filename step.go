@@ -134,7 +134,7 @@ type definition struct {
 	subpath    string                                  // of a Subresource
 	run        func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
 	rule       func(ctx context.Context, c *Call, obj runtime.Object) error // of a Validation, beside run or instead of it
-	extension  Extension // instead of run
+	extension  Extension                                                    // instead of run
 }
 
 func (d definition) mutates() bool { return !d.validating }

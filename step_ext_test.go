@@ -149,6 +149,38 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "nothing mutates")
 	}, SpecTimeout(2*patience))
 
+	It("with a Rule lets objects that are older than it be labelled, scaled and let go, and made no worse", func(ctx SpecContext) {
+		of := clients().AppsV1().Deployments(namespace)
+		older := NewDeployment("older")
+		older.Finalizers = []string{"example.org/wait"}
+		older.Spec.Template.Spec.Containers[0].Image = "web:latest"
+		Must(of.Create(ctx, older, metav1.CreateOptions{}))
+		serveSteps(ctx, namespace, eirinix.Validation[*appsv1.Deployment]{ID: "versions", Rule: func(_ context.Context, _ *eirinix.Call, d *appsv1.Deployment) error {
+			var faults field.ErrorList
+			for i, c := range d.Spec.Template.Spec.Containers {
+				if strings.HasSuffix(c.Image, ":latest") {
+					faults = append(faults, field.Invalid(field.NewPath("spec", "template", "spec", "containers").Index(i).Child("image"), c.Image, "names no version"))
+				}
+			}
+			return eirinix.Invalid(faults)
+		}})
+		_, err := of.Create(ctx, older, metav1.CreateOptions{})
+		Expect(err).To(MatchError(ContainSubstring("names no version")))
+		change := func(merge string) error {
+			_, err := of.Patch(ctx, "older", types.StrategicMergePatchType, []byte(merge), metav1.PatchOptions{})
+			return err
+		}
+		Expect(change(`{"metadata":{"labels":{"tier":"1"}}}`)).To(Succeed())
+		Expect(change(`{"spec":{"replicas":2}}`)).To(Succeed())
+		name := older.Spec.Template.Spec.Containers[0].Name
+		Expect(change(fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":"other:latest"}]}}}}`, name))).To(MatchError(ContainSubstring("names no version")))
+		Expect(change(`{"spec":{"template":{"spec":{"containers":[{"name":"first","image":"new:1"}]}}}}`)).To(Succeed(), "it is in front of the other")
+		Expect(of.Delete(ctx, "older", metav1.DeleteOptions{})).To(Succeed())
+		Expect(change(`{"metadata":{"finalizers":null}}`)).To(Succeed())
+		_, err = of.Get(ctx, "older", metav1.GetOptions{})
+		Expect(err).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	}, SpecTimeout(2*patience))
+
 	It("is named in denials, beside the domain of the program", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Domain = "admission.example.org"

@@ -74,7 +74,7 @@ var _ = Describe("A typed step", func() {
 			}
 		},
 		Entry("without Apply", Mutation[*corev1.Pod]{ID: "x"}, `"x" has no Apply`),
-		Entry("without any callback", Validation[*corev1.Pod]{}, "has no callback", "set Create, Update or Delete"),
+		Entry("without any callback", Validation[*corev1.Pod]{}, "has no callback", "set Rule, Create, Update or Delete"),
 		Entry("without Check", Subresource[*corev1.PodExecOptions]{}, "has no Check"),
 		Entry("without Resource", Subresource[*corev1.PodExecOptions]{Check: check}, "has no Resource"),
 		Entry("without Subresource", Subresource[*corev1.PodExecOptions]{Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods")}, "has no Subresource"),
