@@ -127,7 +127,6 @@ var promises = map[string][]promise{
 	}, "steps.md": {
 		{"within five seconds of its CustomResourceDefinition", "step_ext_test.go", "holds back its own step alone, and is registered once it can be"},
 		{"a `Rule` about one object", "testing/rule_test.go", "judges each object that is created, and no object that is deleted"},
-		{"leaves an old violation as it was", "testing/rule_test.go", "admits an update that leaves an old violation as it was"},
 		{"an API status of 400, 403 or 422", "step_ext_test.go", "accepts and refuses with the code and causes of its error, on CREATE, UPDATE and DELETE"},
 		{"refuses it with 400, the path", "step_ext_test.go", "is denied by typed steps with its path"},
 		{"gets HTTP 500 with the step's name", "internal/admit/answer_test.go", "a panic with an error"},
