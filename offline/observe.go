@@ -50,6 +50,9 @@ func observe(s *chain.Step, begin func(context.Context, string) func(StepEnd)) {
 	}
 	if rule := s.Rule; rule != nil {
 		s.Rule = func(ctx context.Context, c *chain.Call, obj runtime.Object) (err error) {
+			if chain.JudgesOld(ctx) {
+				return rule(ctx, c, obj)
+			}
 			watched(ctx, func() StepEnd {
 				err = rule(ctx, c, obj)
 				return StepEnd{Err: err}

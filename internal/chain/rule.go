@@ -20,20 +20,29 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
+// ofOld is the key of a context's value.
+type ofOld struct{}
+
+// JudgesOld reports whether a Rule with this context judges the old object of an update, and not that of the request.
+func JudgesOld(ctx context.Context) bool {
+	old, _ := ctx.Value(ofOld{}).(bool)
+	return old
+}
+
 // rule judges the object of a CREATE or an UPDATE. If the new object of an UPDATE is refused for what the old one violated
 // in the same way, and the values in question are unchanged, it is admitted with a warning.
 func (r *run) rule(i int, call *Call) error {
 	s := r.steps[i]
-	judge := func(call *Call, obj runtime.Object) error {
+	judge := func(call *Call, obj runtime.Object, old bool) error {
 		return r.attempt(i, task{call: call, newObj: obj, run: func(ctx context.Context, c *Call, _, obj runtime.Object) error {
-			return s.Rule(ctx, c, obj)
+			return s.Rule(context.WithValue(ctx, ofOld{}, old), c, obj)
 		}})
 	}
 	newObj, err := r.ownObject(&r.object, i)
 	if err != nil {
 		return r.misread(i, s.New, err)
 	}
-	refusal := judge(call, newObj)
+	refusal := judge(call, newObj, false)
 	now, refused := asDenial(s.Name, r.request, refusal)
 	if !refused || r.request.Operation != admissionv1.Update || absent(r.old.raw) {
 		return refusal
@@ -41,7 +50,7 @@ func (r *run) rule(i int, call *Call) error {
 	oldObj, err := r.ownObject(&r.old, i)
 	if err == nil {
 		// Warnings and annotations about the old object are not the user's business.
-		err = judge(&Call{Request: call.Request, shared: call.shared}, oldObj)
+		err = judge(&Call{Request: call.Request, shared: call.shared}, oldObj, true)
 	}
 	before, violated := asDenial(s.Name, r.request, err)
 	switch {
