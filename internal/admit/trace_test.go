@@ -154,6 +154,16 @@ var _ = Describe("The spans of a call", func() {
 		return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no root"))
 	})
 
+	It("are one for a step whose Rule judges both objects of an update", func() {
+		serve(chain.Config{Validating: true, Steps: []chain.Step{{Name: "rule", New: newPod, Rule: func(context.Context, *chain.Call, runtime.Object) error {
+			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no root"))
+		}}}})
+		Expect(h.ask(func(r *admissionv1.AdmissionRequest) {
+			r.Operation, r.OldObject = admissionv1.Update, r.Object
+		}).Status).To(Equal(http.StatusOK))
+		Expect(t.ended()["rule"].attributes).To(HaveKeyWithValue("eirinix.decision", "allowed"))
+	})
+
 	It("continue the API server's trace, with a child for each step that ran", func() {
 		var inStep trace.SpanContext
 		serve(chain.Config{Steps: []chain.Step{

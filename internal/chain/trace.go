@@ -132,10 +132,12 @@ type stepSpan struct {
 	returned   time.Time
 }
 
-// beginSpan starts the span of a step, and returns the context of the step.
+// beginSpan starts the span of a step, and returns the context of the step. A step that goes on keeps its span.
 func (r *run) beginSpan(i int) context.Context {
 	if r.tracer == nil {
 		return r.ctx
+	} else if begun := r.spans[i].Span; begun != nil {
+		return trace.ContextWithSpan(r.ctx, begun)
 	}
 	ctx, span := r.tracer.Start(r.ctx, r.steps[i].Name)
 	if span.IsRecording() {
