@@ -139,7 +139,7 @@ var _ = Describe("A Rule", func() {
 			}}
 			Expect(eirinixtest.NewHarness(GinkgoTB(), v).Update(withImages("a=app:1"), tiered(withImages("a=app:1")))).To(eirinixtest.BeDenied())
 		}
-		for _, path := range []string{"", "spec.template.spec.containers", "spec.template.spec.containers[7].image", "spec.template.spec.containers[x]", "spec.template..spec", "spec.template.spec.containers[0", "spec.template.spec.containers.0"} {
+		for _, path := range []string{"", "spec.template.spec.containers", "spec.template.spec.containers[7].image", "spec.template.spec.containers[x]", "spec.template.spec.containers[-1]", "spec.unknown[-1]", "spec.template.spec.containrs", "spec.template..spec", "spec.template.spec.containers[0", "spec.template.spec.containers.0"} {
 			named := func(_ context.Context, _ *eirinix.Call, p *appsv1.Deployment) error {
 				return eirinix.Invalid(field.ErrorList{{Type: field.ErrorTypeInvalid, Field: path, Detail: "is bad"}})
 			}

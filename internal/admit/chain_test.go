@@ -300,6 +300,18 @@ var _ = Describe("A chain of validators", func() {
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 	})
 
+	DescribeTable("judges by a Rule although the old object cannot be read, and then forgives nothing", func(verdict error, allowed bool) {
+		rule := chain.Step{Name: "rule", New: newPod, Ignore: true, Rule: func(context.Context, *chain.Call, runtime.Object) error { return verdict }}
+		r, h := serve(validating(rule), func(req *admissionv1.AdmissionRequest) {
+			req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(`{"spec":7}`)
+		})
+		Expect(r.review("v1").Allowed).To(Equal(allowed))
+		Expect(h.logs.with("could not judge the old object") != nil).To(Equal(!allowed))
+	},
+		Entry("of a good update", nil, true),
+		Entry("of a bad one", apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no root")), false),
+	)
+
 	DescribeTable("passes the objects that the request carries, and nil for the others",
 		func(oldRaw, newRaw, seen string) {
 			var got string

@@ -166,10 +166,14 @@ func (c *Chain) joinDenials(all []*denial) *denial {
 	if len(c.steps) == 1 {
 		return all[0]
 	}
+	return join(all, func(d *denial) string { return d.step + ": " + d.status.Message })
+}
+
+func join(all []*denial, message func(*denial) string) *denial {
 	joined := &denial{status: *all[0].status.DeepCopy()}
 	messages := make([]string, 0, len(all))
 	for i, d := range all {
-		messages = append(messages, d.step+": "+d.status.Message)
+		messages = append(messages, message(d))
 		if i > 0 && d.status.Details != nil {
 			if joined.status.Details == nil {
 				joined.status.Details = d.status.Details.DeepCopy()

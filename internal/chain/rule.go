@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -57,7 +56,7 @@ func (r *run) rule(i int, call *Call) error {
 	case err != nil && !violated: // the refusal stands, also where failurePolicy ignores failures
 		r.logFailure(r.log, err, "step could not judge the old object, so it refuses what the new one violates")
 	case violated && r.isOld(now, before, oldObj, newObj):
-		call.Warn(fmt.Sprintf("it still violates, as before this change: %s", now.status.Message))
+		call.Warn(fmt.Sprintf("it still violates, as before this change: %s", brief(now.status.Message)))
 		return nil
 	}
 	return refusal
@@ -67,10 +66,18 @@ func (r *run) rule(i int, call *Call) error {
 func (r *run) isOld(now, before *denial, oldObj, newObj runtime.Object) bool {
 	was, is := jsontext.TreeOf(r.request.OldObject.Raw), jsontext.TreeOf(r.request.Object.Raw)
 	if causes := causesOf(now); len(causes) > 0 {
+		type violation struct{ kind, field string }
+		old, origins := map[violation]bool{}, patch.OriginsOf(oldObj, newObj)
+		for _, c := range causesOf(before) {
+			old[violation{string(c.Type), c.Field}] = true
+		}
 		return !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
-			o, ok := patch.OriginOf(oldObj, newObj, c.Field)
-			return !ok || !sameText(valueAt(was, o.Before), valueAt(is, o.After)) ||
-				!slices.ContainsFunc(causesOf(before), func(b metav1.StatusCause) bool { return b.Type == c.Type && b.Field == o.Path })
+			o, ok := origins.Of(c.Field)
+			value := valueAt(is, o.After)
+			if value.IsAbsent() && c.Type != metav1.CauseTypeFieldValueRequired {
+				return true // nothing stands there, so the cause may name a wrong field
+			}
+			return !ok || !old[violation{string(c.Type), o.Path}] || !sameText(valueAt(was, o.Before), value)
 		})
 	}
 	return len(causesOf(before)) == 0 && now.status.Message == before.status.Message && unchangedButMetadata(was, is)
@@ -91,7 +98,7 @@ func valueAt(t *jsontext.Tree, place []string) *jsontext.Tree {
 			t = t.Member(name)
 		case t.IsList():
 			n, err := strconv.Atoi(name)
-			if err != nil || n >= len(t.Items) {
+			if err != nil || n < 0 || n >= len(t.Items) {
 				return nil
 			}
 			t = t.Items[n]
@@ -115,20 +122,12 @@ func unchangedButMetadata(was, is *jsontext.Tree) bool {
 	if !was.IsObject() || !is.IsObject() {
 		return false
 	}
-	names := map[string]bool{}
-	for _, t := range []*jsontext.Tree{was, is} {
-		for _, member := range t.Items {
-			names[member.Name] = true
+	differs := func(in *jsontext.Tree) func(*jsontext.Tree) bool {
+		return func(member *jsontext.Tree) bool {
+			return member.Name != "metadata" && member.Name != "status" && !sameText(member, in.Member(member.Name))
 		}
 	}
-	delete(names, "metadata")
-	delete(names, "status")
-	for name := range maps.Keys(names) {
-		if !sameText(was.Member(name), is.Member(name)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(was.Items, differs(is)) && !slices.ContainsFunc(is.Items, differs(was))
 }
 
 // both joins what the callback and the rule of a step have said. A denial is final, also if the other one has failed.
@@ -138,12 +137,7 @@ func (r *run) both(i int, err, ofRule error) error {
 	second, refused := asDenial(name, r.request, ofRule)
 	switch {
 	case denied && refused:
-		joined := &denial{status: *first.status.DeepCopy()}
-		joined.status.Message += "; " + second.status.Message
-		if causes := append(causesOf(first), causesOf(second)...); len(causes) > 0 {
-			joined.status.Details = &metav1.StatusDetails{Causes: causes}
-		}
-		return joined
+		return join([]*denial{first, second}, func(d *denial) string { return d.status.Message })
 	case denied:
 		return err
 	case refused:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -322,4 +323,27 @@ var _ = Describe("Long lists", func() {
 		})
 		Expect(strings.Count(ops, `"op":"replace"`)).To(Equal(100))
 	})
+})
+
+var _ = It("The origins of all items of a list take hardly longer than that of one", func() {
+	const items = 3000
+	var before, after corev1.PodSpec
+	for i := range items {
+		before.Containers = append(before.Containers, corev1.Container{Name: fmt.Sprint("c", i)})
+	}
+	after.Containers = append([]corev1.Container{{Name: "first"}}, before.Containers...)
+	last := after.Containers[items]
+	after.Containers[items] = corev1.Container{Name: "last"} // so they have no common end
+	after.Containers = append(after.Containers, last)
+	origins, began := patch.OriginsOf(&before, &after), time.Now()
+	var one time.Duration
+	for i := range items - 1 {
+		o, ok := origins.Of(fmt.Sprintf("containers[%d].image", i+1))
+		Expect(ok).To(BeTrue())
+		Expect(o.Path).To(Equal(fmt.Sprintf("containers[%d].image", i)))
+		if i == 0 {
+			one = time.Since(began)
+		}
+	}
+	Expect(time.Since(began)).To(BeNumerically("<", 500*one))
 })

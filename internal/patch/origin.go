@@ -18,14 +18,26 @@ type Origin struct {
 	Before, After []string
 }
 
-// OriginOf follows a path of field.Path ("spec.containers[0].image", "metadata.labels[app]") through both objects. Items of
-// lists are paired as in a patch. It returns false if an item is new, or the path is none. What the Go type does not know,
-// or an object lacks, counts as being at the same place in both. before and after are of one type, and not nil.
-func OriginOf(before, after any, path string) (o Origin, ok bool) {
-	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
-	if tree, is := after.(*unstructured.Unstructured); is {
-		a, b = reflect.ValueOf(before.(*unstructured.Unstructured).Object), reflect.ValueOf(tree.Object)
+// Origins finds Origins in two objects. Each list is paired once, however many paths lead into it.
+type Origins struct {
+	before, after reflect.Value
+	pairs         map[string][]int // the origin of each item of a list, by the list's path in the object before
+}
+
+// OriginsOf returns the Origins of two objects of one type, which are not nil and must not change meanwhile.
+func OriginsOf(before, after any) *Origins {
+	o := &Origins{reflect.ValueOf(before), reflect.ValueOf(after), map[string][]int{}}
+	if tree, ok := after.(*unstructured.Unstructured); ok {
+		o.before, o.after = reflect.ValueOf(before.(*unstructured.Unstructured).Object), reflect.ValueOf(tree.Object)
 	}
+	return o
+}
+
+// Of follows a path of field.Path ("spec.containers[0].image", "metadata.labels[app]") through both objects. Items of
+// lists are paired as in a patch. It returns false if an item is new, or the path is none. What the Go type does not know,
+// or an object lacks, counts as being at the same place in both.
+func (all *Origins) Of(path string) (o Origin, ok bool) {
+	a, b := all.before, all.after
 	var mergeKey string
 	for rest := path; rest != ""; {
 		name, inBrackets, tail, valid := cutSegment(rest)
@@ -35,12 +47,19 @@ func OriginOf(before, after any, path string) (o Origin, ok bool) {
 		a, b, rest = behindPointers(a), behindPointers(b), tail
 		was := name
 		if b.IsValid() && b.Kind() == reflect.Slice {
-			i, j := originOf(a, b, mergeKey, name)
-			if !inBrackets || i < 0 {
+			if !a.IsValid() || a.Type() != b.Type() {
 				return Origin{}, false
 			}
-			was, a, b = strconv.Itoa(i), a.Index(i), b.Index(j)
-			mergeKey = ""
+			from, known := all.pairs[o.Path]
+			if !known {
+				from = originsIn(a, b, mergeKey)
+				all.pairs[o.Path] = from
+			}
+			j, err := strconv.Atoi(name)
+			if !inBrackets || err != nil || j < 0 || j >= len(from) || from[j] < 0 {
+				return Origin{}, false
+			}
+			was, a, b, mergeKey = strconv.Itoa(from[j]), a.Index(from[j]), b.Index(j), ""
 		} else {
 			mergeKey = mergeKeyOf(b, name)
 			a, b = memberNamed(a, name), memberNamed(b, name)
@@ -77,12 +96,8 @@ func cutSegment(path string) (name string, inBrackets bool, rest string, ok bool
 	return name, inBrackets, rest, name != "" && (rest == "" || rest[0] == '[')
 }
 
-// originOf returns which item of the list before is that item of the list after, or -1, and the number of the latter.
-func originOf(a, b reflect.Value, mergeKey, number string) (i, j int) {
-	j, err := strconv.Atoi(number)
-	if err != nil || j < 0 || j >= b.Len() || !a.IsValid() || a.Type() != b.Type() {
-		return -1, 0
-	}
+// originsIn returns for each item of the list after which item of the list before it is, or -1.
+func originsIn(a, b reflect.Value, mergeKey string) []int {
 	t, m, n := jsontype.Of(b.Type()), a.Len(), b.Len()
 	head, tail := 0, 0
 	for head < m && head < n && equal(t.Elem, a.Index(head), b.Index(head)) {
@@ -91,17 +106,21 @@ func originOf(a, b reflect.Value, mergeKey, number string) (i, j int) {
 	for tail < m-head && tail < n-head && equal(t.Elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
 		tail++
 	}
-	switch {
-	case j < head:
-		return j, j
-	case j >= n-tail:
-		return j + m - n, j
-	}
 	pairs := align(&stretch{list: t, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}, mergeKey)
-	if i = pairs.from[j-head]; i >= 0 {
-		i += head
+	from := make([]int, n)
+	for j := range from {
+		switch {
+		case j < head:
+			from[j] = j
+		case j >= n-tail:
+			from[j] = j + m - n
+		case pairs.from[j-head] < 0:
+			from[j] = -1
+		default:
+			from[j] = head + pairs.from[j-head]
+		}
 	}
-	return i, j
+	return from
 }
 
 func fieldNamed(v reflect.Value, name string) *jsontype.Field {

@@ -159,7 +159,7 @@ func everything(r admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
 }
 
-// selectors also reports those that what the library or the API server adds would leave without an object.
+// selectors also reports selectors that select nothing: a namespace that is excluded, or labels of objects that have none.
 func (c *checker) selectors(s Step, o Options) {
 	namespaces, objects := field.NewPath("namespaceSelector"), field.NewPath("objectSelector")
 	c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, namespaces)...)

@@ -19,6 +19,7 @@ import (
 	gomegatypes "github.com/onsi/gomega/types"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -259,14 +260,19 @@ func (d *deployment) request(ctx context.Context, value string) {
 	Must(clientsOf(0).CoreV1().Secrets(d.namespace).Patch(ctx, d.secret(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
 }
 
-// bundles returns the caBundle of every webhook entry.
-func (d *deployment) bundles(ctx context.Context) (all [][]byte, err error) {
+func (d *deployment) configurations(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	hooks := clientsOf(0).AdmissionregistrationV1()
 	m, err := hooks.MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v, err := hooks.ValidatingWebhookConfigurations().Get(ctx, d.validating(), metav1.GetOptions{})
+	return m, v, err
+}
+
+// bundles returns the caBundle of every webhook entry.
+func (d *deployment) bundles(ctx context.Context) (all [][]byte, err error) {
+	m, v, err := d.configurations(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -279,12 +279,7 @@ func refused(ctx context.Context, clients kubernetes.Interface, namespace, rule 
 
 // registration is what the API servers know of a program: the registered version and the webhooks.
 func (d *deployment) registration(ctx context.Context) ([]any, error) {
-	hooks := clientsOf(0).AdmissionregistrationV1()
-	m, err := hooks.MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	v, err := hooks.ValidatingWebhookConfigurations().Get(ctx, d.validating(), metav1.GetOptions{})
+	m, v, err := d.configurations(ctx)
 	if err != nil {
 		return nil, err
 	}
