@@ -253,6 +253,16 @@ func (p *program) describeSteps(o webhookconf.Options) {
 		p.log.Info("a step waits until the cluster serves its kind and all that it reads is listed; it is not added to the registration, and where it is in force, it fails",
 			"step", w.name, "reason", w.why.Error())
 	}
+	var unguarded []string
+	for _, s := range steps.steps {
+		if s.definition.compares && !s.registered.EveryUpdate {
+			unguarded = append(unguarded, s.definition.name)
+		}
+	}
+	if len(unguarded) > 0 {
+		p.log.Info("these steps do not see how an object that is being deleted loses its finalizers; set Settings.EveryUpdate for one that guards finalizers",
+			"steps", strings.Join(unguarded, ","))
+	}
 	for _, e := range steps.entries {
 		p.log.Info("webhook of this version", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")}, o.Describe(e)...)...)
 	}

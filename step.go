@@ -134,6 +134,7 @@ type definition struct {
 	subpath    string                                  // of a Subresource
 	run        func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
 	rule       func(ctx context.Context, c *Call, obj runtime.Object) error // of a Validation, beside run or instead of it
+	compares   bool                                                         // a Validation with Update
 	extension  Extension                                                    // instead of run
 }
 
@@ -173,7 +174,7 @@ func (s Validation[T]) define() (definition, error) {
 	if err != nil {
 		return definition{}, err
 	}
-	d := definition{name: stepname.OfStep(s.ID, object.Name(), "validation"), chosen: s.ID != "", settings: s.Settings, validating: true, object: object}
+	d := definition{name: stepname.OfStep(s.ID, object.Name(), "validation"), chosen: s.ID != "", settings: s.Settings, validating: true, object: object, compares: s.Update != nil}
 	if s.Create != nil || s.Rule != nil {
 		d.operations = append(d.operations, admissionregistrationv1.Create)
 	}
@@ -246,8 +247,8 @@ func as[T runtime.Object](obj runtime.Object) T {
 // Validate reports settings that the API server would refuse, with the same reason, except for the expressions in
 // Conditions.
 //
-// Steps of the same kind share one webhook entry if their Objects, Namespaces, Conditions, MatchPolicy, SideEffects and
-// Reinvoke are equal. They cost the API server only one call, and run in the order in which they were added. While the
+// Steps of the same kind share one webhook entry if their Objects, Namespaces, Conditions, MatchPolicy, SideEffects,
+// Reinvoke and EveryUpdate are equal. They cost the API server only one call, and run in the order in which they were added. While the
 // program is down, such an entry refuses exactly those objects that its steps would refuse if each had its own entry.
 type Settings struct {
 	// Operations are the operations that the step is called for. "*" means all operations that are possible for it.
@@ -309,6 +310,13 @@ type Settings struct {
 	// namespace, and */* with failurePolicy Fail.
 	AllowClusterCritical bool
 
+	// EveryUpdate lets the step see requests that have nothing to judge, too. Without it, the step does not see the UPDATE of
+	// an object that is being deleted if it changes only status and, in metadata, finalizers, ownerReferences and what the
+	// API server writes there; nor the DELETE of such an object; nor an UPDATE that changes nothing but managedFields. So an object
+	// that violates a rule can go, and be stored anew. Deletions are left out by the API server, also while the program is
+	// down. Set EveryUpdate for a step that guards finalizers. Requests for subresources are always seen.
+	EveryUpdate bool
+
 	// Owned decides which objects with an owner a mutating step leaves alone. Empty means OwnedAuto. A step that only
 	// validates sees all objects.
 	Owned OwnedPolicy
@@ -337,7 +345,7 @@ func (s Settings) registered() webhookconf.Settings {
 		Operations: s.Operations, Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
 		FailurePolicy: s.FailurePolicy, MatchPolicy: s.MatchPolicy, Timeout: s.Timeout, Reinvoke: s.Reinvoke,
 		SideEffects: s.SideEffects, Isolated: s.Isolated, AllowClusterCritical: s.AllowClusterCritical,
-		Owned: s.Owned, Mode: s.Mode, FixedMode: s.FixedMode, DependsOnUser: s.DependsOnUser,
+		EveryUpdate: s.EveryUpdate, Owned: s.Owned, Mode: s.Mode, FixedMode: s.FixedMode, DependsOnUser: s.DependsOnUser,
 	}
 }
 

@@ -323,7 +323,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	ignore := registered.FailurePolicy == admissionregistrationv1.Ignore
 	step := chain.Step{
 		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,
-		Ignore: ignore, Lenient: ignore && !registered.Shadow, Mode: servedModes[registered.Mode],
+		Ignore: ignore, Lenient: ignore && !registered.Shadow, Mode: servedModes[registered.Mode], EveryUpdate: registered.EveryUpdate,
 	}
 	if d.extension != nil {
 		step.Handle, step.Pods = m.classic(d.extension), &m.pods

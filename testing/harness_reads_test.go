@@ -479,7 +479,9 @@ var _ = Describe("CheckReads", func() {
 
 	It("holds an update against a step if it is the only request", func() {
 		Expect(failureOf(func(t *fakeTest) {
-			eirinixtest.NewHarness(t, looksAtCreation, stored, gadgets).CheckReads(eirinixtest.Request{Operation: "UPDATE", Object: example(), OldObject: example()})
+			before := example()
+			before.SetFinalizers([]string{"example.org/before"})
+			eirinixtest.NewHarness(t, looksAtCreation, stored, gadgets).CheckReads(eirinixtest.Request{Operation: "UPDATE", Object: example(), OldObject: before})
 		})).To(ContainSubstring("admitted the object at UPDATE"))
 	})
 

@@ -87,7 +87,7 @@ var _ = Describe("The Harness", func() {
 			created, updated bool
 		}{
 			{h.Create(pod("a", "b")), true, false},
-			{h.Update(pod("a", "b"), pod("a", "b")), false, true},
+			{h.Update(pod("b"), pod("a", "b")), false, true},
 			{h.Update(pod("b"), pod("a")), false, true},
 			{h.Create(pod("b")), false, false},
 			{h.Update(pod("a"), pod("a")), false, false},

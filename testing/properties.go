@@ -121,7 +121,7 @@ func (h *Harness) timeUsed(unchecked ...string) error {
 }
 
 // CheckIdempotent fails if a handler changes its own result when it sees it again. It runs the handler twice, runs it
-// again after another webhook has changed the object (reinvocation), and runs it for an update that changes nothing.
+// again after another webhook has changed the object (reinvocation), and runs it for an update of an annotation.
 // The check also fails if the handler makes the API server refuse an update of an object from before the handler's
 // registration.
 func (h *Harness) CheckIdempotent(object any, options ...RequestOption) {
@@ -221,7 +221,7 @@ var errNothingRan = errors.New("eirinixtest: no step ran for this object, so tha
 func (h *Harness) candidates(object any, options []RequestOption) []Request {
 	all := []Request{
 		{Operation: admissionv1.Create, Object: object},
-		{Operation: admissionv1.Update, Object: object, OldObject: object},
+		{Operation: admissionv1.Update, Object: object, OldObject: h.earlier(object)},
 		{Operation: admissionv1.Delete, OldObject: object},
 	}
 	if r, ok := object.(Request); ok {
@@ -233,6 +233,16 @@ func (h *Harness) candidates(object any, options []RequestOption) []Request {
 		}
 	}
 	return all
+}
+
+// earlier returns the object before an update that changes an annotation, because steps do not see one that changes
+// nothing. An object that cannot be read stays as it is, and the request fails.
+func (h *Harness) earlier(object any) any {
+	d, err := h.server.Read(object)
+	if err != nil || d.Absent() {
+		return object
+	}
+	return touched(d)
 }
 
 // admitted sends a request that must be allowed for the check to be meaningful.

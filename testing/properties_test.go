@@ -129,7 +129,7 @@ var _ = Describe("The properties", func() {
 				}
 				return nil
 			})
-		}, "an update that changed nothing became one that did", "with every update"),
+		}, "an update of an annotation changed its own result again", "with every update"),
 		Entry("an extension that marshals the pod it has decoded", "lossless", func(*eirinixtest.API) any {
 			return handler{func(_ context.Context, _ eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 				metav1.SetMetaDataLabel(&pod.ObjectMeta, "changed", "yes")

@@ -50,15 +50,7 @@ func (h *Harness) idempotentFor(r Request) error {
 	if err := h.stable(again(first.after()), "run a second time on its own result, it changed that again"); err != nil {
 		return err
 	}
-	touched := first.after().With(func(u *unstructured.Unstructured) {
-		annotations := u.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[foreignAnnotation] = "true"
-		u.SetAnnotations(annotations)
-	})
-	if err := h.stable(again(touched), "called again after another webhook had added an annotation (reinvocation), it changed its own result again"); err != nil {
+	if err := h.stable(again(touched(first.after())), "called again after another webhook had added an annotation (reinvocation), it changed its own result again"); err != nil {
 		return err
 	}
 	for _, inFront := range []bool{true, false} {
@@ -82,10 +74,22 @@ func (h *Harness) idempotentFor(r Request) error {
 	}
 	if r.Operation == admissionv1.Create && r.Subresource == "" {
 		update := again(first.after())
-		update.Operation, update.OldObject = admissionv1.Update, first.after()
-		return h.stable(update, "an update that changed nothing became one that did; a client that applies the object repeatedly (a controller, kubectl apply) never finishes")
+		update.Operation, update.OldObject = admissionv1.Update, touched(first.after())
+		return h.stable(update, "an update of an annotation changed its own result again; a client that applies the object repeatedly (a controller, kubectl apply) never finishes")
 	}
 	return nil
+}
+
+// touched returns an object with one annotation more.
+func touched(d apiserver.Document) apiserver.Document {
+	return d.With(func(u *unstructured.Unstructured) {
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[foreignAnnotation] = "true"
+		u.SetAnnotations(annotations)
+	})
 }
 
 // leavesOld sends an update of an object from before the steps were registered. If the handler's patch makes the API
@@ -98,7 +102,7 @@ func (h *Harness) leavesOld(r Request) error {
 	if err != nil {
 		return fmt.Errorf("eirinixtest: %w", err)
 	}
-	r.Object, r.OldObject = before, before
+	r.Object, r.OldObject = before, touched(before)
 	result, err := h.send(r)
 	if err != nil {
 		return fmt.Errorf("eirinixtest: %w", err)

@@ -94,7 +94,7 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) (*StepRun,
 			turned := r
 			turned.Object, turned.OldObject = other, object
 			same := r // for a Pod, for example, the API server sends nothing else
-			same.Object, same.OldObject = object, object
+			same.Object, same.OldObject = object, touched(object)
 			tries = append(tries, turned, same)
 		}
 	}

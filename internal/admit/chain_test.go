@@ -513,7 +513,7 @@ func newUnreadable() runtime.Object { return &unreadable{} }
 
 var _ = Describe("Checks of a chain", func() {
 	update := func(req *admissionv1.AdmissionRequest) {
-		req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(pod)
+		req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(strings.Replace(pod, `"spec"`, `"status":{},"spec"`, 1))
 	}
 
 	It("do not see the changes of another step", func() {

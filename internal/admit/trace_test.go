@@ -3,6 +3,7 @@ package admit_test
 // This file specifies the traces of a call: its spans, all else that names its trace, and the lines of the log.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +160,7 @@ var _ = Describe("The spans of a call", func() {
 			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no root"))
 		}}}})
 		Expect(h.ask(func(r *admissionv1.AdmissionRequest) {
-			r.Operation, r.OldObject = admissionv1.Update, r.Object
+			r.Operation, r.OldObject.Raw = admissionv1.Update, bytes.Replace(r.Object.Raw, []byte(`"spec"`), []byte(`"status":{},"spec"`), 1)
 		}).Status).To(Equal(http.StatusOK))
 		Expect(t.ended()["rule"].attributes).To(HaveKeyWithValue("eirinix.decision", "allowed"))
 	})

@@ -22,6 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Step is a step that can be asked.
@@ -54,7 +55,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	if given.Registered.DependsOnUser {
 		return nil, "its result depends on the user who sends a request (Settings.DependsOnUser), and an audit has no user", Gap{}
 	}
-	all := given.Webhook.MatchConditions
+	all := webhookconf.WithoutDying(given.Webhook.MatchConditions)
 	for _, c := range all {
 		if aboutUsers.MatchString(c.Expression) {
 			return nil, fmt.Sprintf("its condition %q depends on the user who sends a request, and an audit has no user", c.Name), Gap{}
@@ -76,6 +77,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 		return s, "", Gap{}
 	}
 	served := given.Served
+	served.EveryUpdate = true // the update of an audit changes nothing
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
 		served.Timeout = time.Duration(*seconds) * time.Second
 	}

@@ -16,6 +16,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/hang"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/settled"
 )
 
 // A Config declares the steps that one webhook entry calls. They run in order on the same object, and each sees the
@@ -118,9 +119,16 @@ func (c *Chain) Select(req *admissionv1.AdmissionRequest, readUser func()) (want
 	wants = make(Selection, len(c.steps))
 	var asked *Matcher // the last one that leaves something alone: most have the same policy
 	left := false
+	leaveOut, known := false, false
 	for i, s := range c.steps {
 		m := s.Matcher
 		if !m.matchesKind(req) {
+			continue
+		}
+		if !s.EveryUpdate && !known {
+			leaveOut, known = settled.Is(req), true
+		}
+		if !s.EveryUpdate && leaveOut {
 			continue
 		}
 		if m != nil && m.leavesMade && (asked == nil || asked.leavesOwned != m.leavesOwned) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -18,6 +17,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/resources"
+	"code.cloudfoundry.org/eirinix/internal/settled"
 )
 
 // Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
@@ -237,7 +237,13 @@ func (m *Matcher) leaves(req *admissionv1.AdmissionRequest, readUser func()) boo
 	}
 	readUser()
 	return isController(req.UserInfo.Username) || req.Operation == admissionv1.Update &&
-		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(membersBut(req.OldObject.Raw, "metadata", "status"), membersBut(raw, "metadata", "status"))
+		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && sameButReplicas(req.OldObject.Raw, raw)
+}
+
+// sameButReplicas reports whether two objects differ in nothing but metadata, status and the number of replicas.
+func sameButReplicas(a, b []byte) bool {
+	specA, specB := settled.Member(a, "spec"), settled.Member(b, "spec")
+	return settled.SameMembers(a, b, "metadata", "status", "spec") && (settled.SameMembers(specA, specB, "replicas") || bytes.Equal(specA, specB))
 }
 
 // kubeControllers is the user of all controllers of Kubernetes that have no accounts of their own, and kubelets is how the
@@ -281,20 +287,4 @@ func controllerOf(raw []byte) (owner string) {
 		return "" // the step's own decoder returns the error
 	}
 	return owner
-}
-
-// membersBut returns an object's text, in a form to compare, without some members and its spec's number of replicas.
-func membersBut(raw []byte, without ...string) (text []byte) {
-	c := jsontext.Reader{Text: raw}
-	for more := c.Enter('{'); more; more = c.More('{') {
-		name := string(c.Name())
-		value := c.Value()
-		if name == "spec" {
-			value = membersBut(value, "replicas")
-		}
-		if !slices.Contains(without, name) {
-			text = append(strconv.AppendQuote(text, name), value...)
-		}
-	}
-	return text
 }

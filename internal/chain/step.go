@@ -31,6 +31,9 @@ type Step struct {
 	Share   time.Duration // of the call's time, which steps without a Timeout share; for the metrics
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
 
+	// EveryUpdate lets the step see the requests that change nothing it could judge; see settled.Is.
+	EveryUpdate bool
+
 	// Choose returns the mode for a request. Its error is a failure of the step. nil means Mode.
 	Choose func(context.Context, *admissionv1.AdmissionRequest) (Mode, error)
 

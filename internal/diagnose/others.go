@@ -176,7 +176,7 @@ const maxNamed = 10
 
 func matchesAll(h hook) bool {
 	s := h.ObjectSelector
-	return len(h.MatchConditions) == 0 && (s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0)
+	return len(webhookconf.WithoutDying(h.MatchConditions)) == 0 && (s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0)
 }
 
 // dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
@@ -248,7 +248,7 @@ func (d *diagnostic) forOwnPods(h hook) bool {
 func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 	var unmarked labels.Set // of the program's pods, as far as the Service selects by them
 	for _, h := range all {
-		if !d.isOurs(h) || h.ignores() || len(h.MatchConditions) > 0 || !d.forOwnPods(h) {
+		if !d.isOurs(h) || h.ignores() || len(webhookconf.WithoutDying(h.MatchConditions)) > 0 || !d.forOwnPods(h) {
 			continue
 		}
 		if unmarked == nil {

@@ -34,7 +34,7 @@ func Check(steps []Step, o Options) error {
 		c.rules(s, o)
 		c.selectors(s, o)
 		c.policies(s)
-		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Settings), field.NewPath("matchConditions"))...)
+		c.conditions(s)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(slices.Concat(errs, checkEntryNames(steps), checkTime(steps))...)
@@ -72,7 +72,7 @@ func checkTime(steps []Step) (errs []error) {
 func (s Step) matchKeys() (keys []string) {
 	k := s.groupKey()
 	k.Kind, k.Resources = "", nil
-	k.MatchPolicy, k.SideEffects, k.Reinvoke = "", "", "" // they make calls of their own, but for the same objects
+	k.MatchPolicy, k.SideEffects, k.Reinvoke, k.EveryUpdate = "", "", "", false // they make calls of their own, but for the same objects
 	for _, r := range s.Rules {
 		operations := r.Operations
 		if slices.Contains(operations, admissionregistrationv1.OperationAll) {
@@ -301,13 +301,19 @@ func checkResources(resources []string, path *field.Path) field.ErrorList {
 // maxConditions is the number of matchConditions that the API server accepts per webhook.
 const maxConditions = 64
 
+func (c *checker) conditions(s Step) {
+	path, all := field.NewPath("matchConditions"), conditionsFor(s.Settings)
+	if len(all) > maxConditions {
+		tooMany := field.TooMany(path, len(all), maxConditions)
+		c.report(fmt.Sprintf("join some of Settings.Conditions with &&; beside those of the library there can be %d", maxConditions-len(all)+len(s.Conditions)), tooMany)
+	}
+	c.report("correct Settings.Conditions", checkConditions(all, path)...)
+}
+
 // checkConditions returns the faults that the API server would find in the matchConditions of a webhook before it
 // compiles them. The code that compiles them adds 7 MB to a program.
 func checkConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {
 	var all field.ErrorList
-	if len(conditions) > maxConditions {
-		all = append(all, field.TooMany(path, len(conditions), maxConditions))
-	}
 	seen := map[string]bool{}
 	for i, c := range conditions {
 		name, expression := path.Index(i).Child("name"), path.Index(i).Child("expression")

@@ -46,6 +46,8 @@ func manyConditions(n int) change {
 	}
 }
 
+const fixMany = "join some of Settings.Conditions with &&; beside those of the library there can be "
+
 const fixRules, fixConditions, fixTimeout = "correct Settings.Rules", "correct Settings.Conditions", "set Settings.Timeout to whole seconds, from 1 to 30"
 
 var faults = []fault{
@@ -106,9 +108,15 @@ var faults = []fault{
 	{because: "no key", change: objects(selector("", "Exists")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].key: Invalid value: "": name part must be non-empty`, `Invalid value: "": name part must consist of`}},
 
 	{because: "nothing: as many conditions as may be", change: manyConditions(64)},
-	{because: "too many conditions", change: manyConditions(65), remedy: fixConditions, reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
-	{because: "too many conditions beside that of a wildcard", change: func(s *webhookconf.Step) { manyConditions(64)(s); rules(rule("", "v1", "*", "CREATE"))(s) }, remedy: fixConditions, reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
+	{because: "too many conditions", change: manyConditions(65), remedy: fixMany + "64", reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
+	{because: "too many conditions beside that of a wildcard", change: func(s *webhookconf.Step) { manyConditions(64)(s); rules(rule("", "v1", "*", "CREATE"))(s) }, remedy: fixMany + "63", reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
 	{because: "nothing: as many conditions as may be beside that of a wildcard", change: func(s *webhookconf.Step) { manyConditions(63)(s); rules(rule("", "v1", "*", "CREATE"))(s) }},
+	{because: "too many conditions beside that of dying objects", change: func(s *webhookconf.Step) { manyConditions(64)(s); rules(rule("", "v1", "pods", "UPDATE"))(s) }, remedy: fixMany + "63", reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
+	{because: "nothing: as many conditions as may be for every update", change: func(s *webhookconf.Step) {
+		manyConditions(64)(s)
+		updates(s)
+		everyUpdate(s)
+	}},
 	{because: "a condition of the name of a wildcard's", change: func(s *webhookconf.Step) {
 		conditions(condition(wildcardCondition, "true"))(s)
 		rules(rule("", "v1", "*", "CREATE"))(s)

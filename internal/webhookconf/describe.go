@@ -96,6 +96,7 @@ func apart(a, b Step) string {
 	compare("MatchPolicy", ka.MatchPolicy == kb.MatchPolicy)
 	compare("SideEffects", ka.SideEffects == kb.SideEffects)
 	compare("Reinvoke", ka.Reinvoke == kb.Reinvoke)
+	compare("EveryUpdate", ka.EveryUpdate == kb.EveryUpdate)
 	compare("AllowClusterCritical", ka.AllowClusterCritical == kb.AllowClusterCritical)
 	switch {
 	case len(differ) > 0:

@@ -39,6 +39,8 @@ type Settings struct {
 	Isolated             bool // always has an entry of its own
 	AllowClusterCritical bool `json:"ClusterCritical"` // its name in digests; can match the otherwise excluded namespaces and resources, and everything with Fail
 
+	EveryUpdate bool `json:",omitempty"` // no condition leaves out what changes nothing; see conditions.go
+
 	Owned OwnedPolicy `json:"-"` // of a mutating step; nothing is registered of it
 
 	Mode          Mode `json:"-"` // a step that changes its mode keeps its entry
@@ -159,6 +161,7 @@ type groupKey struct {
 	MatchPolicy          string                                   `json:"matchPolicy,omitempty"`
 	SideEffects          string                                   `json:"sideEffects,omitempty"`
 	Reinvoke             string                                   `json:"reinvoke,omitempty"`
+	EveryUpdate          bool                                     `json:"everyUpdate,omitempty"`
 	Apart                string                                   `json:"apart,omitempty"` // see Group
 }
 
@@ -173,6 +176,7 @@ func (s Step) groupKey() groupKey {
 		Conditions:           slices.Clone(s.Conditions),
 		MatchPolicy:          string(s.MatchPolicy),
 		SideEffects:          string(s.SideEffects),
+		EveryUpdate:          s.EveryUpdate,
 	}
 	if !s.Validating {
 		k.Reinvoke = string(s.Reinvoke)
@@ -206,8 +210,8 @@ func (k groupKey) entryName() string {
 // This holds even while the program is down: a webhook then rejects exactly the requests that its steps would reject
 // with an entry each.
 //
-// So steps share an entry if they are for the same resource and kind, and agree in both selectors, the matchConditions
-// and the policies. Their rules can differ, because a list of rules is exactly their union, and the handler checks each
+// So steps share an entry if they are for the same resource and kind, and agree in both selectors, the matchConditions,
+// EveryUpdate and the policies. Their rules can differ, because a list of rules is exactly their union, and the handler checks each
 // step's own rules again. But a step that ignores failures shares an entry with failurePolicy Fail only if its rules
 // equal those of each step that fails: otherwise it would widen the set of requests that fail.
 //

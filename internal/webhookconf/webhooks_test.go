@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"code.cloudfoundry.org/eirinix/internal/list"
+	"code.cloudfoundry.org/eirinix/internal/settled"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/typedconf"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -77,7 +78,10 @@ var settingChanges = map[string]change{
 	"SideEffects":          dry,
 	"Isolated":             isolated,
 	"AllowClusterCritical": critical,
+	"EveryUpdate":          everyUpdate,
 }
+
+func everyUpdate(s *webhookconf.Step) { s.EveryUpdate = true }
 
 var _ = Describe("A webhook that is built of steps", func() {
 	yes := condition("yes", "true")
@@ -127,7 +131,6 @@ var _ = Describe("A webhook that is built of steps", func() {
 
 	// A new field on either side fails here until this package knows it.
 	It("has every field of the API's set, by settings of which each changes it", func() {
-		plain := buildAll(serviceOptions(), step("a"))
 		var changes []change
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
 			if slices.Contains([]string{"Operations", "Owned", "Mode", "FixedMode", "DependsOnUser"}, field.Name) {
@@ -136,7 +139,11 @@ var _ = Describe("A webhook that is built of steps", func() {
 			c := settingChanges[field.Name]
 			Expect(c).NotTo(BeNil(), "%s has no change in this spec", field.Name)
 			changes = append(changes, c)
-			Expect(buildAll(serviceOptions(), step("a", c))).NotTo(Equal(plain), field.Name)
+			base := none
+			if field.Name == "EveryUpdate" {
+				base = updates
+			}
+			Expect(buildAll(serviceOptions(), step("a", base, c))).NotTo(Equal(buildAll(serviceOptions(), step("a", base))), field.Name)
 			if !slices.Contains([]string{"Rules", "FailurePolicy", "Timeout"}, field.Name) { // which can be merged
 				Expect(shared(step("a"), step("b", c))).To(Equal("a b"), field.Name)
 			}
@@ -274,7 +281,7 @@ var _ = Describe("The requests that a webhook is called for", func() {
 
 	DescribeTable("are bounded where a wildcard would include the objects that a cluster starts and heals by",
 		func(spares bool, scopes map[string]string, changes ...change) {
-			w := build(urlOptions(), append(changes, conditions(condition("yes", "true")))...)[0]
+			w := build(urlOptions(), append(changes, everyUpdate, conditions(condition("yes", "true")))...)[0]
 			found := map[string]string{}
 			for _, r := range w.Rules {
 				found[strings.Join(append(slices.Clone(r.APIGroups), r.Resources...), " ")] = string(*r.Scope)
@@ -298,6 +305,22 @@ var _ = Describe("The requests that a webhook is called for", func() {
 		Entry("not resources that are named beside it", true, map[string]string{" *": "Namespaced", " nodes": "*"}, rules(rule("", "v1", "*", "*"), rule("", "v1", "nodes", "UPDATE"))),
 		Entry("not resources that are named beside it in one rule", true, map[string]string{" *": "Namespaced", " nodes/proxy": "*"}, rules(rule("", "v1", "*,nodes/proxy", "*"))),
 		Entry("not for those who know", false, map[string]string{"* */*": "*"}, critical, rules(rule("*", "*", "*/*", "*"))),
+	)
+
+	DescribeTable("leave dying objects alone", func(leaves bool, changes ...change) {
+		var expected []admissionregistrationv1.MatchCondition
+		if leaves {
+			expected = append(expected, condition("eirinix.cloudfoundry.org/dying", settled.Condition))
+		}
+		Expect(build(urlOptions(), append(changes, critical)...)[0].MatchConditions).To(Equal(expected))
+	},
+		Entry("that are updated", true, rules(rule("", "v1", "pods", "CREATE,UPDATE"))),
+		Entry("that are deleted", true, rules(rule("", "v1", "pods", "DELETE"))),
+		Entry("of every kind and operation", true, rules(rule("*", "*", "*/*", "*"))),
+		Entry("beside their subresources", true, rules(rule("", "v1", "pods/*", "UPDATE"))),
+		Entry("not if only subresources are changed", false, rules(rule("", "v1", "pods/status", "UPDATE"))),
+		Entry("not if they are only created, or connected to", false, rules(rule("", "v1", "pods", "CREATE"), rule("", "v1", "pods", "CONNECT"))),
+		Entry("not if the step sees every update", false, everyUpdate, rules(rule("", "v1", "pods", "UPDATE"))),
 	)
 
 	DescribeTable("are described for", func(o webhookconf.Options, namespaces, objects string, changes ...change) {

@@ -24,9 +24,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
-// wildcardCondition is the name of our matchCondition.
-const wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
-
 // spared lists the namespaced resources that no wildcard matches. An empty resources means all of the group.
 var spared = []struct {
 	group     string
@@ -64,15 +61,6 @@ func rulesFor(e Entry) []admissionregistrationv1.RuleWithOperations {
 		bounded = append(bounded, r)
 	}
 	return bounded
-}
-
-// conditionsFor returns the matchConditions of a webhook: those of the settings, followed by ours.
-func conditionsFor(s Settings) []admissionregistrationv1.MatchCondition {
-	conditions := slices.Clone(s.Conditions)
-	if expression := sparing(s.Rules); expression != "" && !s.AllowClusterCritical {
-		conditions = append(conditions, admissionregistrationv1.MatchCondition{Name: wildcardCondition, Expression: expression})
-	}
-	return conditions
 }
 
 // sparing returns a CEL expression that is false for resources that the wildcards of the rules must not match, and true
