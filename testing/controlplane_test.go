@@ -138,9 +138,12 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 })
 
 var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
+	var plane *eirinixtest.ControlPlane
+	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared) })
+
 	options := func(fingerprint string) eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{
-			RestConfig: shared.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+			RestConfig: plane.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
 			OperatorFingerprint: fingerprint, Logger: zap.NewNop().Sugar(),
 		}
 	}
@@ -155,7 +158,7 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 	}
 
 	It("returns when the first object is sent to the Manager, and leaves nothing behind", func(ctx SpecContext) {
-		m, clients := marking(options("started")), Clients(shared.Config())
+		m, clients := marking(options("started")), Clients(plane.Config())
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.StartManager(t, m)
 			made := Must(clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "first-"}}, metav1.CreateOptions{}))

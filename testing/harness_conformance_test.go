@@ -33,10 +33,16 @@ const (
 
 // The same Manager is called by a real API server and by the Harness; the outcomes of each request must be equal.
 var _ = Describe("The Harness beside a real API server", Label("api-server"), Ordered, ContinueOnFailure, func() {
-	var world *bothWorlds
+	var (
+		plane *eirinixtest.ControlPlane
+		world *bothWorlds
+	)
+
+	// No timeout holds here: other packages may use the control plane first.
+	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared) })
 
 	BeforeAll(func(ctx SpecContext) {
-		world = newWorlds(ctx, shared)
+		world = newWorlds(ctx, plane)
 		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addWitnesses, addSubresourceWitnesses} {
 			add(world)
 		}

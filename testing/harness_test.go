@@ -585,12 +585,3 @@ func TestEirinixtest(t *testing.T) {
 	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "eirinixtest")
 }
-
-var shared *eirinixtest.ControlPlane
-
-// No timeout holds here: other packages may use the control plane first.
-var _ = BeforeSuite(func() {
-	if RunsAPIServer() {
-		shared = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared)
-	}
-})

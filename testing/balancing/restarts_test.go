@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,19 +53,19 @@ func startLoad(p *program) *load.Stream {
 	return s
 }
 
-// expectSpread sees that calls one after the other reach all replicas if the API server balances calls. Otherwise they
-// stay on the connection that the first of them opened.
+// expectSpread sees that calls one after the other reach all replicas if the API server balances calls. Otherwise most of
+// them stay on the connection that the first of them opened.
 func (p *program) expectSpread(ctx context.Context) {
 	GinkgoHelper()
 	clear(p.answered)
 	for range 90 {
 		Expect(p.send(ctx)).To(Succeed())
 	}
-	reached := 1
 	if p.server.balances {
-		reached = len(p.replicas)
+		Expect(p.answered).To(HaveLen(len(p.replicas)))
+		return
 	}
-	Expect(p.answered).To(HaveLen(reached))
+	Expect(slices.Max(slices.Collect(maps.Values(p.answered)))).To(BeNumerically(">", 45))
 }
 
 var _ = Describe("Rolling restarts of three replicas behind a Service", func() {
