@@ -57,6 +57,7 @@ type jsonFinding struct {
 	UID        string       `json:"uid,omitempty"`
 	Message    string       `json:"message,omitempty"`
 	Paths      []string     `json:"paths,omitempty"`
+	Frozen     bool         `json:"frozen,omitempty"`
 }
 
 type jsonStep struct {
@@ -88,7 +89,7 @@ func (p *jsonPrinter) finding(f Finding) error {
 	apiVersion, kind := f.Kind.ToAPIVersionAndKind()
 	return p.findings.add(jsonFinding{
 		Result: f.Result, Step: f.Step, Mode: f.Mode, Operation: string(f.Operation), APIVersion: apiVersion, Kind: kind,
-		Resource: f.Resource.Resource, Namespace: f.Namespace, Name: f.Name, UID: string(f.UID), Message: f.Message, Paths: f.Paths,
+		Resource: f.Resource.Resource, Namespace: f.Namespace, Name: f.Name, UID: string(f.UID), Message: f.Message, Paths: f.Paths, Frozen: f.Frozen,
 	})
 }
 

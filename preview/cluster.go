@@ -39,6 +39,8 @@ type request struct {
 	manifest
 	of  string // the kind and name of the owner, if a controller makes the object
 	old apiserver.Document
+
+	finalizer string // that the request removes from an object that has been deleted
 	apiserver.Request
 }
 
@@ -186,8 +188,8 @@ func (in *input) requests(c *cluster, f *flags) (all []request, unmatched []stri
 	return all, unmatched, nil
 }
 
-// send sends an object, and then the objects that controllers would create for it. It omits those that no webhook's
-// rules match.
+// send sends an object, and then the objects that controllers would create for it, or the updates by which its finalizers go.
+// It omits those that no webhook's rules match.
 func (c *cluster) send(ctx context.Context, r request) ([]*result, error) {
 	s, err := c.admit(ctx, r)
 	if err != nil {
@@ -200,6 +202,21 @@ func (c *cluster) send(ctx context.Context, r request) ([]*result, error) {
 			break
 		}
 		if s, err = c.admit(ctx, made); err != nil {
+			return nil, err
+		}
+		if s.wanted() {
+			all = append(all, s)
+		}
+	}
+	if r.Operation != admissionv1.Delete {
+		return all, nil
+	}
+	for _, f := range apiserver.Finalizing(r.document) {
+		if !s.outcome.Allowed() {
+			break
+		}
+		r.finalizer, r.Operation, r.old, r.document = f.Finalizer, admissionv1.Update, f.Old, f.New
+		if s, err = c.admit(ctx, r); err != nil {
 			return nil, err
 		}
 		if s.wanted() {
@@ -242,7 +259,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*result, error) {
 		outcome.Err = apierrors.NewBadRequest("metadata.name: Required value: name or generateName is required")
 	}
 	s := &result{request: r, namespace: c.server.NamespaceOf(at, r.object), known: c.server.Namespaces, outcome: outcome, requests: c.api.Requests()[before:]}
-	if outcome.Allowed() && r.of == "" && !outcome.After.Absent() {
+	if outcome.Allowed() && r.of == "" && r.finalizer == "" && !outcome.After.Absent() {
 		if err := c.put(outcome.After.Unstructured()); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.source, err)
 		}

@@ -36,6 +36,8 @@ type objectReport struct {
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"` // a generated name ends in *
 
+	Finalizer string `json:"finalizer,omitempty"` // that the update of a deleted object removes
+
 	Allowed bool          `json:"allowed"`
 	Changed bool          `json:"changed"`
 	Denial  *denialReport `json:"denial,omitempty"`
@@ -84,7 +86,7 @@ func (p *jsonPrinter) object(s *result) error {
 		name = s.object.GetGenerateName() + "*"
 	}
 	r := objectReport{
-		Source: s.source, Of: s.of, Operation: string(s.Operation),
+		Source: s.source, Of: s.of, Finalizer: s.finalizer, Operation: string(s.Operation),
 		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: s.namespace, Name: name,
 		Allowed: o.Allowed(), Changed: s.changed(), Warnings: o.Warnings, AuditAnnotations: o.AuditAnnotations,
 		Writes: s.written(), NotFound: s.missed(), Patch: o.Patch,

@@ -162,6 +162,22 @@ var _ = Describe("A preview", func() {
 		Expect(command(program(), now, "-operation", "delete", "-o", "yaml", "-").stdout).To(BeEmpty())
 	})
 
+	It("plays how finalizers go, and leaves out an update that changes nothing", func() {
+		strict := eirinix.Validation[*corev1.ConfigMap]{ID: "strict", Update: func(context.Context, *eirinix.Call, *corev1.ConfigMap, *corev1.ConfigMap) error {
+			return eirinix.Deny("never")
+		}}
+		now := `{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, finalizers: [example.org/a, example.org/b]}}`
+		p := command(program(strict), now, "-operation", "delete", "-")
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.stdout).To(And(ContainSubstring("to remove its finalizer example.org/a"), ContainSubstring("to remove its finalizer example.org/b")))
+		p = command(program(strict), now, "-", "-old", file("old.yaml", now))
+		Expect(p.err).NotTo(HaveOccurred())
+		strict.Settings.EveryUpdate = true
+		p = command(program(strict), now, "-operation", "delete", "-o", "json", "-")
+		Expect(p.err).To(BeAssignableToTypeOf(&preview.RefusedError{}))
+		Expect(p.stdout).To(And(ContainSubstring(`"finalizer": "example.org/a"`), Not(ContainSubstring(`"finalizer": "example.org/b"`))))
+	})
+
 	DescribeTable("updates as kubectl apply does", func(old, manifest, expected string) {
 		p := command(program(), manifest, "-o", "yaml", "-old", file("old.yaml", old), "-")
 		Expect(p.err).NotTo(HaveOccurred())

@@ -155,6 +155,9 @@ func (s *result) title() string {
 	if s.of != "" {
 		return fmt.Sprintf("%s: %s %s, which %s creates", s.source, verb, what, s.of)
 	}
+	if s.finalizer != "" {
+		return fmt.Sprintf("%s: %s %s, which has been deleted, to remove its finalizer %s", s.source, verb, what, s.finalizer)
+	}
 	return fmt.Sprintf("%s: %s %s", s.source, verb, what)
 }
 
@@ -223,7 +226,7 @@ type yamlPrinter struct {
 func (p *yamlPrinter) object(s *result) error {
 	var text string
 	switch {
-	case s.of != "": // created by a controller, so no manifest has it
+	case s.of != "" || s.finalizer != "": // created or deleted by a controller, so no manifest has it
 		return nil
 	case !s.outcome.Allowed():
 		text = "# " + strings.ReplaceAll(printable(fmt.Sprintf("%s\n%v", s.title(), s.outcome.Err)), "\n", "\n# ") + "\n"

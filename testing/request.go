@@ -89,6 +89,23 @@ func (h *Harness) Delete(object any, options ...RequestOption) *Result {
 	return h.Send(Request{Operation: admissionv1.Delete, OldObject: object}, options...)
 }
 
+// Finalize plays the deletion of an object with finalizers: a DELETE, and then the UPDATEs by which the finalizers go, one
+// after the other. An object without finalizers is deleted in the foreground, as if it owned others. The result is the first
+// one that is not allowed, or else the last.
+func (h *Harness) Finalize(object any, options ...RequestOption) *Result {
+	h.t.Helper()
+	result := h.Delete(object, options...)
+	if d, err := h.server.Read(object); err == nil {
+		for _, f := range apiserver.Finalizing(d) {
+			if result == nil || !result.Allowed {
+				break
+			}
+			result = h.Update(f.Old, f.New, options...)
+		}
+	}
+	return result
+}
+
 // Connect sends a CONNECT request to a subresource (exec, attach, portforward, proxy) of an object. The review carries
 // the options of the subresource, such as &corev1.PodExecOptions{}.
 func (h *Harness) Connect(object any, subresource string, connectOptions runtime.Object, options ...RequestOption) *Result {

@@ -4,10 +4,12 @@ package eirinixtest_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,5 +167,85 @@ var _ = Describe("A Rule", func() {
 		Expect(h.Update(withImages("a=app:1"), tiered(withImages("a=app:latest")))).
 			To(And(eirinixtest.BeDenied().WithMessage("the tier is fixed; "), eirinixtest.BeDenied().WithMessage("names no version")))
 		Expect(h.Create(withImages("a=app:latest"))).To(eirinixtest.BeDenied())
+	})
+})
+
+var _ = Describe("CheckUpdatable", func() {
+	classic := func(settings eirinix.Settings, rule func(context.Context, *eirinix.Call, *appsv1.Deployment) error) any {
+		return eirinix.Validation[*appsv1.Deployment]{
+			ID: "rule", Settings: settings, Create: rule,
+			Update: func(ctx context.Context, c *eirinix.Call, _, p *appsv1.Deployment) error { return rule(ctx, c, p) },
+		}
+	}
+	ruled := func(settings eirinix.Settings, rule func(context.Context, *eirinix.Call, *appsv1.Deployment) error) any {
+		return eirinix.Validation[*appsv1.Deployment]{ID: "rule", Settings: settings, Rule: rule}
+	}
+	finalized := func() *appsv1.Deployment {
+		d := withImages("a=app:latest")
+		d.Finalizers = []string{"example.org/first", "example.org/second"}
+		return d
+	}
+	every := eirinix.Settings{EveryUpdate: true}
+	plain := func(context.Context, *eirinix.Call, *appsv1.Deployment) error { return eirinix.Deny("never") }
+
+	It("passes a Rule, and so does CheckProperties of an object that it refuses", func() {
+		for _, step := range []any{ruled(eirinix.Settings{}, noLatest), ruled(every, noLatest), ruled(every, plain)} {
+			h := eirinixtest.NewHarness(GinkgoTB(), step, unhurried)
+			h.CheckUpdatable(finalized())
+			h.CheckProperties(finalized())
+		}
+	})
+
+	DescribeTable("names what a rule refuses", func(step any, named ...string) {
+		for _, check := range []check{(*eirinixtest.Harness).CheckUpdatable, (*eirinixtest.Harness).CheckProperties} {
+			failure := failureOf(func(t *fakeTest) { check(eirinixtest.NewHarness(t, step, unhurried), finalized()) })
+			Expect(failure).To(And(HavePrefix("eirinixtest: not updatable: "), ContainSubstring("judge the object in Validation.Rule")))
+			for _, update := range []string{
+				"a label is added", "an annotation is added", "it is stored anew", "its status is written", "another field of its spec changes",
+				"finalizer example.org/first is removed", "finalizer example.org/second is removed",
+			} {
+				Expect(strings.Contains(failure, update)).To(Equal(slices.Contains(named, update)), update)
+			}
+		}
+	},
+		Entry("on every update", classic(every, noLatest), "a label is added", "an annotation is added", "it is stored anew",
+			"another field of its spec changes", "finalizer example.org/first is removed", "finalizer example.org/second is removed"),
+		Entry("on the updates that it sees", classic(eirinix.Settings{}, noLatest), "a label is added", "an annotation is added", "another field of its spec changes"),
+		Entry("without a field", classic(eirinix.Settings{}, plain), "a label is added", "an annotation is added"),
+		Entry("of the status, too", classic(eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: ops("CREATE", "UPDATE"), Rule: admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments", "deployments/status"}},
+		}}}, plain), "a label is added", "an annotation is added", "its status is written"),
+	)
+
+	It("wants an object that is refused", func() {
+		failure := failureOf(func(t *fakeTest) {
+			eirinixtest.NewHarness(t, ruled(eirinix.Settings{}, noLatest)).CheckUpdatable(withImages("a=app:1"))
+		})
+		Expect(failure).To(ContainSubstring("no step refuses the creation of this object"))
+	})
+})
+
+var _ = Describe("A dying object", func() {
+	It("goes, whatever a step says, unless the step sees every update", func() {
+		strict := eirinix.Validation[*appsv1.Deployment]{ID: "strict", Update: func(context.Context, *eirinix.Call, *appsv1.Deployment, *appsv1.Deployment) error {
+			return eirinix.Deny("never")
+		}}
+		held := withImages("a=app:1")
+		held.Finalizers = []string{"example.org/first", "example.org/second"}
+		for _, d := range []*appsv1.Deployment{held, withImages("a=app:1")} { // the latter in the foreground
+			result := eirinixtest.NewHarness(GinkgoTB(), strict).Finalize(d)
+			Expect(result).To(eirinixtest.BeAllowed())
+			Expect(result.Ran("strict")).To(BeFalse())
+			Expect(result.Object).To(HaveField("Finalizers", BeEmpty()))
+		}
+		strict.Settings.EveryUpdate = true
+		result := eirinixtest.NewHarness(GinkgoTB(), strict).Finalize(held)
+		Expect(result).To(eirinixtest.BeDenied())
+		Expect(result.Object).To(HaveField("Finalizers", ConsistOf("example.org/second")))
+	})
+
+	It("does not go if its deletion is refused", func() {
+		kept := eirinix.Validation[*appsv1.Deployment]{Delete: func(context.Context, *eirinix.Call, *appsv1.Deployment) error { return eirinix.Deny("kept") }}
+		Expect(eirinixtest.NewHarness(GinkgoTB(), kept).Finalize(withImages("a=app:1"))).To(eirinixtest.BeDenied())
 	})
 })

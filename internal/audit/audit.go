@@ -54,6 +54,10 @@ type Finding struct {
 	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the text of a step or a conversion
 	Paths     []string              // JSON pointers to what would change, in order; of Drift; in those of a Conversion, "*" is any item
 
+	// Frozen is set if the object is Denied, and so is an update that changes only its metadata. Without, it violates the
+	// step, and can be edited elsewhere.
+	Frozen bool
+
 	Kind            schema.GroupVersionKind
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
@@ -64,6 +68,9 @@ type Finding struct {
 func (f Finding) Text() string {
 	if len(f.Paths) > 0 && f.Operation != "" {
 		return "would change " + strings.Join(f.Paths, ", ")
+	}
+	if f.Frozen {
+		return f.Message + " (frozen: an update of its labels would be denied, too; see Validation.Rule)"
 	}
 	return f.Message
 }

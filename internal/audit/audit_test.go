@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,12 @@ func denying(name string, rules ...admissionregistrationv1.RuleWithOperations) S
 			return apierrors.NewForbidden(corev1.Resource(""), "", errors.New(obj.(*unstructured.Unstructured).GetName()))
 		}},
 	}
+}
+
+// asRule makes a step judge objects by a Rule alone.
+func asRule(s *Step) {
+	deny := s.Served.Run
+	s.Served.Run, s.Served.Rule = nil, func(ctx context.Context, c *chain.Call, obj runtime.Object) error { return deny(ctx, c, nil, obj) }
 }
 
 // kept keeps all that it receives, in order.
@@ -305,6 +312,33 @@ var _ = Describe("A whole audit", func() {
 		Expect(users).To(HaveLen(3))
 		Expect(users).To(And(HaveKeyWithValue("kubernetes-admin", 7), ContainElement(100)), "the 1st, 2nd, 4th ... 64th")
 	})
+
+	DescribeTable("reports whether an object that violates a step can be edited", func(ctx SpecContext, frozen bool, change func(*Step), operations ...admissionregistrationv1.OperationType) {
+		_, found, _, err := audit(ctx, objects, func(c *Config) {
+			step := denying("pods", ruleFor("", "v1", "pods", operations...))
+			change(&step)
+			c.Steps = []Step{step}
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(HaveLen(2))
+		Expect(found).To(HaveEach(And(HaveField("Result", Denied), HaveField("Frozen", frozen))))
+		Expect(strings.Contains(found[0].Text(), " (frozen: ")).To(Equal(frozen))
+	},
+		Entry("not if it is asked about updates", true, func(*Step) {}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+		Entry("not if it is asked about updates alone", true, func(*Step) {}, admissionregistrationv1.Update),
+		Entry("if it is not", false, func(*Step) {}),
+		Entry("if it denies transitions", false, func(s *Step) {
+			deny := s.Served.Run
+			s.Served.Run = func(ctx context.Context, c *chain.Call, oldObj, obj runtime.Object) error {
+				if oldObj != nil && reflect.DeepEqual(oldObj, obj) {
+					return nil
+				}
+				return deny(ctx, c, oldObj, obj)
+			}
+		}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+		Entry("if it is a rule", false, asRule, admissionregistrationv1.Create, admissionregistrationv1.Update),
+		Entry("if it is a rule about updates alone", false, asRule, admissionregistrationv1.Update),
+	)
 
 	It("waits for the rate of the requests that steps send", func(ctx SpecContext) {
 		other := httptest.NewServer(http.NotFoundHandler())

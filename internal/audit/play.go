@@ -95,7 +95,13 @@ func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error)
 		if !selected {
 			continue
 		}
+		if s.Served.Rule != nil && s.Served.Run == nil {
+			req.OldObject.Raw = nil // which would excuse the object
+		}
 		verdict, a, err := e.ask(ctx, s, req)
+		if err == nil && a.Result == Denied {
+			a.Frozen, err = e.freezes(ctx, o, s)
+		}
 		if err != nil {
 			return answer{}, err
 		}
@@ -110,6 +116,17 @@ func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error)
 		return a, nil
 	}
 	return answer{}, nil
+}
+
+// freezes reports whether a step that denies an object denies an update, too, that leaves it as it is.
+func (e *engine) freezes(ctx context.Context, o *object, s *step) (bool, error) {
+	if !s.wants(o.resource, admissionv1.Update) {
+		return false, nil
+	}
+	req := o.request(admissionv1.Update)
+	req.Object.Raw = o.stored
+	verdict, err := e.play(ctx, s, req, 0)
+	return verdict.Denied != nil || verdict.Err != nil, err
 }
 
 // mode returns the mode of a step that is in force for a request. It is empty if it depends on labels of a namespace that
