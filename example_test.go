@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -64,6 +66,26 @@ func ExampleMutation() {
 		},
 	})
 	fmt.Println(x.Validate(), played(x, &appsv1.Deployment{}, &corev1.ConfigMap{Data: map[string]string{"version": "1"}}))
+	// Output: <nil> <nil>
+}
+
+// A Rule lets an older object be edited where it does not violate the rule. Update is for transitions.
+func ExampleValidation() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	x.AddExtension(eirinix.Validation[*appsv1.Deployment]{
+		ID: "versioned-images",
+		Rule: func(_ context.Context, _ *eirinix.Call, d *appsv1.Deployment) error {
+			var faults field.ErrorList
+			containers := field.NewPath("spec", "template", "spec", "containers")
+			for i, c := range d.Spec.Template.Spec.Containers {
+				if strings.HasSuffix(c.Image, ":latest") {
+					faults = append(faults, field.Invalid(containers.Index(i).Child("image"), c.Image, "name a version"))
+				}
+			}
+			return eirinix.Invalid(faults)
+		},
+	})
+	fmt.Println(x.Validate(), played(x, &appsv1.Deployment{}))
 	// Output: <nil> <nil>
 }
 

@@ -29,8 +29,7 @@ func main() {
 	for _, step := range []any{
 		eirinix.Mutation[*corev1.Pod]{ID: "no-token", Settings: onCreate, Apply: withholdToken},
 		eirinix.Validation[*corev1.Pod]{
-			ID: "own-images", Settings: guarded, Create: checkImages,
-			Update: func(ctx context.Context, c *eirinix.Call, _, pod *corev1.Pod) error { return checkImages(ctx, c, pod) },
+			ID: "own-images", Settings: guarded, Rule: checkImages,
 		},
 	} {
 		if err := x.AddExtension(step); err != nil {

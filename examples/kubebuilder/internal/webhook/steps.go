@@ -21,7 +21,16 @@ func Defaulting[T client.Object](d admission.Defaulter[T], s eirinix.Settings) e
 	}}
 }
 
-// Validating returns the step of a validator. Without Operations and Rules it is called for CREATE and UPDATE, as
+// Judging returns the step of a validator whose ValidateCreate and ValidateUpdate judge the new object alike: ValidateCreate
+// becomes the Rule, so that an object that is older than the rule can still be edited elsewhere. It is not called for DELETE.
+func Judging[T client.Object](v admission.Validator[T], s eirinix.Settings) eirinix.Validation[T] {
+	return eirinix.Validation[T]{Settings: s, Rule: func(ctx context.Context, c *eirinix.Call, obj T) error {
+		warnings, err := v.ValidateCreate(with(ctx, c), obj)
+		return answer(c, warnings, err)
+	}}
+}
+
+// Validating returns the step of any other validator. Without Operations and Rules it is called for CREATE and UPDATE, as
 // kubebuilder scaffolds its marker, and not for DELETE.
 func Validating[T client.Object](v admission.Validator[T], s eirinix.Settings) eirinix.Validation[T] {
 	if len(s.Operations) == 0 && len(s.Rules) == 0 {

@@ -22,7 +22,7 @@ func SetupCronJobWebhookWithManager(x eirinix.Manager) error {
 	if err := x.AddExtension(webhook.Defaulting(newCronJobDefaulter(), eirinix.Settings{})); err != nil {
 		return err
 	}
-	return x.AddExtension(webhook.Validating(&CronJobCustomValidator{}, eirinix.Settings{}))
+	return x.AddExtension(webhook.Judging(&CronJobCustomValidator{}, eirinix.Settings{}))
 }
 
 // CronJobCustomDefaulter sets the defaults of a CronJob when it is created or updated.
