@@ -147,6 +147,7 @@ const (
 	StillStored          Code = "StillStored"          // objects may still be stored in an older version
 	Incomplete           Code = "Incomplete"           // objects have lost values in conversions
 	OtherInjector        Code = "OtherInjector"        // an annotation makes another tool write the caBundle
+	HoldsObjects         Code = "HoldsObjects"         // the program does not answer, and so objects cannot be deleted
 	Excluded             Code = "Excluded"             // a selector excludes objects that the webhook is for
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects
 	BlocksItself         Code = "BlocksItself"         // this program's webhook refuses the pods that it runs in

@@ -128,6 +128,7 @@ type diagnostic struct {
 	looked       bool              // all of our configurations could be read
 	waits        bool              // another version of this program is registered
 	live         map[string]hook   // the registered entries, by their paths
+	converting   []string          // the definitions whose objects this program converts
 	untrusted    bool              // a finding reports a caBundle that does not verify the serving certificate
 	through      bool              // the API server's call came through
 	inconclusive string            // why the canary proves nothing
@@ -158,6 +159,7 @@ func newDiagnostic(c Config) *diagnostic {
 func Run(ctx context.Context, c Config) diagnosis.Report {
 	d := newDiagnostic(c)
 	if d.look(ctx) {
+		d.checkHolding()
 		d.checkVersions()
 		d.checkModes()
 		d.checkReads()

@@ -117,3 +117,13 @@ func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.Endpoint
 	d.judgePorts()
 	return d.findings[1:], d.openPort()
 }
+
+// Held returns the findings about objects that a webhook and a conversion hold while no call comes through.
+func Held(c Config, through bool, live admissionregistrationv1.MutatingWebhook, converting ...string) []diagnosis.Finding {
+	d := newDiagnostic(c)
+	d.through, d.converting = through, converting
+	d.add(problem(diagnosis.ConnectionRefused, "", "down", ""))
+	d.live["/"] = hook{configuration: configuration{webhookconf.Mutating, "x"}, MutatingWebhook: live}
+	d.checkHolding()
+	return d.findings[1:]
+}

@@ -85,6 +85,30 @@ var _ = Describe("An entry that is registered", func() {
 	)
 })
 
+var _ = DescribeTable("While no call comes through, objects are held by", func(why string, settings func(*webhookconf.Settings), operations ...admissionregistrationv1.OperationType) {
+	s := podStep(false)
+	s.Rules[0].Operations = operations
+	settings(&s.Settings)
+	live := webhookconf.Options{Fingerprint: "x"}.Webhook(webhookconf.Group([]webhookconf.Step{s})[0])
+	Expect(diagnose.Held(diagnose.Config{}, true, live, "ships.example.org")).To(BeEmpty(), "if calls come through")
+	found := diagnose.Held(diagnose.Config{}, false, live, "ships.example.org")
+	held := And(HaveField("Code", diagnosis.HoldsObjects), HaveField("Severity", diagnosis.Warning), HaveField("Remedy", Not(BeEmpty())))
+	Expect(found).To(HaveEach(held))
+	Expect(found[0].Object).To(HaveSuffix(" ships.example.org"), "a conversion")
+	if why == "" {
+		Expect(found).To(HaveLen(1))
+		return
+	}
+	Expect(found).To(HaveExactElements(Not(BeZero()), HaveField("Message", And(ContainSubstring(live.Name), HaveSuffix(why)))))
+},
+	Entry("a step for DELETE", " is called for DELETE", func(*webhookconf.Settings) {}, admissionregistrationv1.Delete),
+	Entry("a step for all operations", " is called for DELETE", func(*webhookconf.Settings) {}, admissionregistrationv1.OperationAll),
+	Entry("a step for every update", " is called when a finalizer is removed (Settings.EveryUpdate)", func(s *webhookconf.Settings) { s.EveryUpdate = true }, admissionregistrationv1.Update),
+	Entry("no step for other updates", "", func(*webhookconf.Settings) {}, admissionregistrationv1.Update),
+	Entry("no step for creations", "", func(s *webhookconf.Settings) { s.EveryUpdate = true }, admissionregistrationv1.Create),
+	Entry("no step that ignores failures", "", func(s *webhookconf.Settings) { s.FailurePolicy = admissionregistrationv1.Ignore }, admissionregistrationv1.Delete),
+)
+
 var _ = Describe("A diagnosis of the registration", Label("api-server"), func() {
 	var d *deployment
 	BeforeEach(func(ctx SpecContext) { d = newDeployment(ctx) })

@@ -359,6 +359,7 @@ func (d *diagnostic) checkConversion(crd configuration, found Definition, e webh
 		}
 		return
 	}
+	d.converting = append(d.converting, e.Converts)
 	live := hook{configuration: crd, MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: registered.Webhook.ClientConfig}}
 	d.compareTarget(live, e.Path)
 	if d.checkBundle(live); d.Verify != nil {

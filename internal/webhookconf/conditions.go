@@ -29,6 +29,9 @@ func conditionsFor(s Settings) []admissionregistrationv1.MatchCondition {
 	return conditions
 }
 
+// LetsDyingGo reports whether one of these matchConditions lets dying objects go.
+func LetsDyingGo(all []admissionregistrationv1.MatchCondition) bool { return len(WithoutDying(all)) < len(all) }
+
 // WithoutDying returns matchConditions without the one that lets dying objects go.
 func WithoutDying(all []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
 	return slices.DeleteFunc(slices.Clone(all), func(c admissionregistrationv1.MatchCondition) bool { return c.Name == dyingCondition })
