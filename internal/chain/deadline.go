@@ -129,6 +129,8 @@ type task struct {
 	run            RunFunc
 	call           *Call
 	oldObj, newObj runtime.Object
+
+	again bool // the step has run on the new object; only the rest of its time is left, and an answer without this run is one
 }
 
 // attempt runs a step's task within the step's deadline. A step whose failure does not end the call, or which has less
@@ -140,6 +142,15 @@ func (r *run) attempt(i int, t task) error {
 		shorter = !ok || time.Until(end) > timeout
 	} else if promised := r.promisedAfter(i); promised > 0 && ok {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
+	}
+	if end, ok := r.ctx.Deadline(); t.again && ok {
+		switch {
+		case s.Timeout > 0:
+			timeout -= time.Since(r.began)
+		case timeout == 0:
+			timeout = time.Until(end)
+		}
+		timeout, shorter = max(min(timeout, time.Until(end)/2), time.Millisecond), true
 	}
 	detached := s.Ignore || shorter
 	ctx := r.beginSpan(i)

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
@@ -40,6 +41,50 @@ func TestALateStepIsReportedLikeOneThatIsLeftBehind(t *testing.T) {
 	g.Expect(returns(nil)).To(Succeed())
 	_, denied := asDenial("a", &admissionv1.AdmissionRequest{}, returns(&denial{}))
 	g.Expect(denied).To(BeTrue(), "it is the verdict still, should there be time to give it")
+}
+
+func TestARefusalStandsIfTheRuleIsLateOnTheOldObject(t *testing.T) {
+	hangs := func(ctx context.Context) { <-ctx.Done(); time.Sleep(time.Minute) }
+	for _, c := range []struct {
+		name           string
+		timeout, first time.Duration
+		late           func(context.Context)
+		within         time.Duration
+	}{
+		{"with a share of the time", 0, 0, func(ctx context.Context) { <-ctx.Done() }, 5 * time.Second},
+		{"and hangs", 0, 4 * time.Second, hangs, 7 * time.Second},
+		{"with the rest of its own time", 3 * time.Second, time.Second, hangs, 3 * time.Second},
+		{"with no time of its own left", 2 * time.Second, 1999 * time.Millisecond, hangs, 2 * time.Second},
+	} {
+		for _, ignore := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, Ignore: %v", c.name, ignore), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					rule := Step{Name: "rule", Timeout: c.timeout, Ignore: ignore, New: func() runtime.Object { return &corev1.Pod{} }}
+					rule.Rule = func(ctx context.Context, _ *Call, _ runtime.Object) error {
+						if JudgesOld(ctx) {
+							c.late(ctx)
+						} else {
+							time.Sleep(c.first)
+						}
+						return &denial{status: metav1.Status{Code: 403, Message: "no"}}
+					}
+					req := &admissionv1.AdmissionRequest{Operation: admissionv1.Update}
+					req.OldObject.Raw, req.Object.Raw = []byte(`{"metadata":{"name":"a"}}`), []byte(`{"metadata":{"name":"a","labels":{"a":"1"}}}`)
+					ch := New("w", Config{Validating: true, Steps: []Step{rule}}, unexposed(), nil)
+					wants, _ := ch.Select(req, func() {})
+					g, began := NewWithT(t), time.Now()
+					x := Runner{Objects: NewBudget()}
+					o := x.Run(ctx, ch, req, wants)
+					g.Expect(o.Err).NotTo(HaveOccurred())
+					g.Expect(o.Response).To(And(HaveField("Allowed", false), HaveField("Result.Message", "no"), HaveField("Warnings", BeEmpty())))
+					g.Expect(time.Since(began)).To(BeNumerically("~", c.within, 2*time.Millisecond))
+					time.Sleep(2 * time.Minute) // until what was left behind has ended
+				})
+			})
+		}
+	}
 }
 
 func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {

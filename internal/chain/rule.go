@@ -33,7 +33,7 @@ func JudgesOld(ctx context.Context) bool {
 func (r *run) rule(i int, call *Call) error {
 	s := r.steps[i]
 	judge := func(call *Call, obj runtime.Object, old bool) error {
-		return r.attempt(i, task{call: call, newObj: obj, run: func(ctx context.Context, c *Call, _, obj runtime.Object) error {
+		return r.attempt(i, task{call: call, newObj: obj, again: old, run: func(ctx context.Context, c *Call, _, obj runtime.Object) error {
 			return s.Rule(context.WithValue(ctx, ofOld{}, old), c, obj)
 		}})
 	}
