@@ -49,6 +49,7 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	limited, end := h.limited()
 	defer end()
 	var failures, unchecked []string
+	nothingRan := false
 	fail := func(failure string) {
 		h.t.Helper()
 		if failures = append(failures, failure); endsSpec(h.t) {
@@ -65,6 +66,8 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 			unchecked = append(unchecked, property+" (in part)")
 		case errors.Is(err, errTimeUsed):
 			unchecked = append(unchecked, property)
+		case errors.Is(err, errNothingRan):
+			nothingRan = true
 		case err != nil && !errors.Is(err, errNothingRead):
 			fail(err.Error())
 			return false
@@ -72,6 +75,10 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 		return true
 	}
 	inTime := check(onTime, (*Harness).deadline)
+	if nothingRan {
+		h.t.Fatalf("%v", errNothingRan)
+		return
+	}
 	if denial, err := limited.violates(object, options); err == nil && denial != nil {
 		h.t.Logf("eirinixtest: not checked: %s, %s. A step refuses the object, so it is an example of one that is older than the rule.", idempotent, lossless)
 		check(updatable, (*Harness).updatable)
@@ -231,7 +238,7 @@ func (h *Harness) requests(object any, options []RequestOption) ([]Request, erro
 	return all, nil
 }
 
-var errNothingRan = errors.New("eirinixtest: no step ran for this object, so that nothing was checked: give an object that the rules, selectors and conditions of a step match")
+var errNothingRan = errors.New("eirinixtest: no step ran for this object, so that nothing was checked: give an object that the rules, selectors and conditions of a step match, or for a Subresource a Request")
 
 func (h *Harness) candidates(object any, options []RequestOption) []Request {
 	all := []Request{
