@@ -30,7 +30,9 @@ func conditionsFor(s Settings) []admissionregistrationv1.MatchCondition {
 }
 
 // LetsDyingGo reports whether one of these matchConditions lets dying objects go.
-func LetsDyingGo(all []admissionregistrationv1.MatchCondition) bool { return len(WithoutDying(all)) < len(all) }
+func LetsDyingGo(all []admissionregistrationv1.MatchCondition) bool {
+	return len(WithoutDying(all)) < len(all)
+}
 
 // WithoutDying returns matchConditions without the one that lets dying objects go.
 func WithoutDying(all []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
