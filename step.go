@@ -310,11 +310,12 @@ type Settings struct {
 	// namespace, and */* with failurePolicy Fail.
 	AllowClusterCritical bool
 
-	// EveryUpdate lets the step see requests that have nothing to judge, too. Without it, the step does not see the UPDATE of
-	// an object that is being deleted if it changes only status and, in metadata, finalizers, ownerReferences and what the
-	// API server writes there; nor the DELETE of such an object; nor an UPDATE that changes nothing but managedFields. So an object
-	// that violates a rule can go, and be stored anew. Deletions are left out by the API server, also while the program is
-	// down. Set EveryUpdate for a step that guards finalizers. Requests for subresources are always seen.
+	// EveryUpdate lets the step see requests that leave it nothing to judge, too. Without it, the step sees neither the
+	// UPDATE of an object that is being deleted if that changes only status and, in metadata, finalizers, ownerReferences and
+	// what the API server writes there, nor the DELETE of such an object. The API server leaves these out itself, also while
+	// the program is down. Neither does the step see an UPDATE that changes nothing but managedFields. So an object that
+	// violates a rule can go, and be stored anew. Set EveryUpdate for a step that guards finalizers. A step sees all requests
+	// for a subresource.
 	EveryUpdate bool
 
 	// Owned decides which objects with an owner a mutating step leaves alone. Empty means OwnedAuto. A step that only

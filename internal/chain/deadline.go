@@ -130,7 +130,9 @@ type task struct {
 	call           *Call
 	oldObj, newObj runtime.Object
 
-	again bool // the step has run on the new object; only the rest of its time is left, and an answer without this run is one
+	// again is set for a second run of the step in one request, which the answer can do without. It gets the rest of the
+	// step's time, and at most half of the call's, so that it can be left behind.
+	again bool
 }
 
 // attempt runs a step's task within the step's deadline. A step whose failure does not end the call, or which has less

@@ -33,12 +33,12 @@ func (d *diagnostic) checkHolding() {
 	for _, object := range slices.Sorted(maps.Keys(holding)) {
 		d.add(warning(diagnosis.HoldsObjects, object,
 			fmt.Sprintf("while this program does not answer, %s keeps objects, and namespaces with such objects, from being deleted: %s", object, listed(holding[object])),
-			"let the program answer; only if it is gone for good, "+d.gone(object)))
+			"let the program answer; only if it is gone for good, "+gone(object)))
 	}
 }
 
 // gone says how to let go what a program has left behind.
-func (d *diagnostic) gone(object string) string {
+func gone(object string) string {
 	if strings.HasPrefix(object, webhookconf.CRD.Name+" ") {
 		return "set spec.conversion.strategy to None, if all stored objects have one version"
 	}
