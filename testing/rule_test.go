@@ -125,6 +125,26 @@ var _ = Describe("A Rule", func() {
 		Expect(update(small, withImages("a=app:1"), withImages("a=app:1", "b=b:1"))).To(eirinixtest.BeDenied())
 	})
 
+	It("judges both objects for the user who sends the update", func() {
+		admins := func(_ context.Context, c *eirinix.Call, p *appsv1.Deployment) error {
+			if p.Spec.Paused && !slices.Contains(c.UserInfo.Groups, "admins") {
+				return eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath("spec", "paused"), "is for admins")})
+			}
+			return nil
+		}
+		paused := func(is bool) *appsv1.Deployment {
+			d := withImages("a=app:1")
+			d.Spec.Paused = is
+			return d
+		}
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*appsv1.Deployment]{ID: "rule", Settings: eirinix.Settings{DependsOnUser: true}, Rule: admins})
+		admin, tenant := eirinixtest.AsUser("ann", "admins"), eirinixtest.AsUser("tom")
+		Expect(h.Update(paused(false), paused(true), admin)).To(And(eirinixtest.BeAllowed(), HaveField("Warnings", BeEmpty())))
+		Expect(h.Update(paused(false), paused(true), tenant)).To(eirinixtest.BeDenied())
+		Expect(h.Update(paused(true), tiered(paused(true)), tenant)).To(stillViolates)
+		Expect(h.Update(paused(true), paused(false), tenant)).To(eirinixtest.BeAllowed())
+	})
+
 	It("refuses where it cannot judge the old object, also under Ignore, and where it names a field that is none", func() {
 		for _, fails := range []func(*appsv1.Deployment) error{
 			func(*appsv1.Deployment) error { panic("old") },
