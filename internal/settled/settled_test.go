@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +33,8 @@ func TestSettled(t *testing.T) {
 const (
 	alive = `{"apiVersion":"v1","kind":"W","metadata":{"name":"w","labels":{"a":"1"},"finalizers":["x/y"],"generation":1,"managedFields":[{"time":"1"}],"resourceVersion":"7"},"spec":{"n":1,"list":[{"a":1},{"b":null}]},"status":{"s":1}}`
 	dying = `{"apiVersion":"v1","kind":"W","metadata":{"name":"w","labels":{"a":"1"},"finalizers":["x/y"],"deletionTimestamp":"2026-01-01T00:00:00Z","generation":2,"managedFields":[],"resourceVersion":"7"},"spec":{"n":1,"list":[{"a":1},{"b":null}]},"status":{"s":1}}`
+
+	dyingMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","finalizers":["x/y"],"deletionTimestamp":"2026-01-01T00:00:00Z","resourceVersion":"7"},"data":{"n":"1"}}`
 )
 
 // request is an UPDATE of an object, with texts of it replaced in pairs.
@@ -56,6 +59,11 @@ func calls(req *admissionv1.AdmissionRequest) bool {
 		if raw == nil {
 			return nil
 		}
+		if strings.Contains(string(raw), `"kind":"ConfigMap"`) { // the API server holds built-in kinds as Go values
+			m := &corev1.ConfigMap{}
+			Expect(json.Unmarshal(raw, m)).To(Succeed())
+			return m
+		}
 		u := &unstructured.Unstructured{}
 		Expect(json.Unmarshal(raw, &u.Object)).To(Succeed())
 		return u
@@ -79,6 +87,9 @@ var _ = DescribeTable("A request is settled", func(of func() *admissionv1.Admiss
 		return request(dying, `"s":1`, `"s":2`, `"generation":2,`, `"generation":3,"ownerReferences":[{"uid":"1"}],`, `"managedFields":[],`, ``, `"7"`, `"8"`)
 	}),
 	Entry("if it deletes a dying object", func() *admissionv1.AdmissionRequest { return deletion(dying) }),
+	Entry("if it removes a finalizer of a dying object of a built-in kind", func() *admissionv1.AdmissionRequest {
+		return request(dyingMap, `["x/y"]`, `[]`, `"7"`, `"8"`)
+	}),
 	Entry("if it changes nothing", func() *admissionv1.AdmissionRequest { return request(alive) }, true),
 	Entry("if it changes nothing of a dying object", func() *admissionv1.AdmissionRequest { return request(dying) }),
 	Entry("if it changes only managedFields and the resourceVersion", func() *admissionv1.AdmissionRequest {
@@ -108,6 +119,10 @@ var _ = DescribeTable("A request is not settled", func(of func() *admissionv1.Ad
 	Entry("if it changes spec", func() *admissionv1.AdmissionRequest { return request(alive, `"n":1`, `"n":2`) }),
 	Entry("if it changes spec of a dying object", func() *admissionv1.AdmissionRequest { return request(dying, `"n":1`, `"n":2`, `["x/y"]`, `[]`) }),
 	Entry("if it changes deep in spec", func() *admissionv1.AdmissionRequest { return request(dying, `"b":null`, `"b":0`) }),
+	Entry("if it changes a dying object of a built-in kind", func() *admissionv1.AdmissionRequest { return request(dyingMap, `"n":"1"`, `"n":"2"`) }),
+	Entry("if it adds to a dying object of a built-in kind", func() *admissionv1.AdmissionRequest {
+		return request(dyingMap, `"data"`, `"immutable":true,"data"`)
+	}),
 	Entry("if it removes from spec", func() *admissionv1.AdmissionRequest { return request(dying, `"n":1,`, ``) }),
 	Entry("if it removes spec", func() *admissionv1.AdmissionRequest {
 		return request(dying, `,"spec":{"n":1,"list":[{"a":1},{"b":null}]}`, ``)
