@@ -96,7 +96,6 @@ const (
 
 var promises = map[string][]promise{
 	"reads.md": {
-		{"share one watch", readsOn, "is watched once for all steps that declare the same, in every form"},
 		{"All steps of a call see one state", readsOn, "sees one moment of them in all steps of a call"},
 		{"Two declarations are two streams", "", "a limit, and no promise"},
 		{"keep both values in one object", "", "advice"},
