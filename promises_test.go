@@ -96,7 +96,6 @@ const (
 
 var promises = map[string][]promise{
 	"reads.md": {
-		{"share one watch", readsOn, "is watched once for all steps that declare the same, in every form"},
 		{"All steps of a call see one state", readsOn, "sees one moment of them in all steps of a call"},
 		{"Two declarations are two streams", "", "a limit, and no promise"},
 		{"keep both values in one object", "", "advice"},
@@ -158,7 +157,7 @@ var promises = map[string][]promise{
 		{"at most 50 in a second on average", audits, "waits for the rate of the requests that steps send"},
 		{"never values", "audit_ext_test.go", "reports denials and drift with the object, writes nothing and registers nothing"},
 		{"answers to three users differ", audits, "runs a step once for each object, and for few of them as other users"},
-		{"takes a minute, a gap", "internal/audit/play_test.go", "TestConversionsThatDoNotEnd"},
+		{"takes a minute is a gap", "internal/audit/play_test.go", "TestConversionsThatDoNotEnd"},
 		{"There is one", "", "the list says for what"},
 		{"are not listed within ten seconds", follow, "TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds"},
 		{"at most 20 findings", exits, "lists at most 20 findings of a step and result, or all"},
