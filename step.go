@@ -254,7 +254,7 @@ type Settings struct {
 	// Operations are the operations that the step is called for. "*" means all operations that are possible for it.
 	// Only one of Operations and Rules can be set, because Rules have operations of their own.
 	//
-	// Empty means, for a Validation, the operations that have a callback; for an Extension, CREATE; for a Mutation,
+	// Empty means, for a Validation, the operations that have a callback, of which Rule has two; for an Extension, CREATE; for a Mutation,
 	// CREATE and UPDATE. A Mutation of Pods or Jobs is called only for CREATE. On UPDATE the API server would refuse a
 	// change to an immutable field, and with it the user's own edit.
 	Operations []admissionregistrationv1.OperationType

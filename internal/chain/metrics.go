@@ -70,7 +70,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	r := collectors.Registration{Registerer: registerer}
 	m := &Metrics{
 		decisions: r.Counters("admission_decisions_total",
-			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.",
+			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, or left nothing to judge, and those of skipped_owned are of objects that a controller keeps as they are.",
 			"webhook", "step", "operation", "decision", "dry_run"),
 		duration: r.Histograms("admission_duration_seconds",
 			"Time from the arrival of an admission request to the answer.", Buckets, "webhook"),
