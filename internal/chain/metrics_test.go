@@ -46,7 +46,7 @@ var _ = Describe("Metrics of steps", func() {
 		for _, dryRun := range []*bool{nil, new(false), new(true)} {
 			volumes.decided(&admissionv1.AdmissionRequest{Operation: admissionv1.Delete, DryRun: dryRun}, decisionAllowed, time.Millisecond, nil)
 		}
-		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.
+		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, or left nothing to judge, and those of skipped_owned are of objects that a controller keeps as they are.
 # TYPE eirinix_admission_decisions_total counter
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 2
