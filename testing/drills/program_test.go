@@ -58,6 +58,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	]}`), 0o600)).To(Succeed())
 	plane := load.NewControlPlane(ctx, "--audit-policy-file="+policy, "--audit-log-path="+auditLog, "--enable-aggregator-routing=true")
 	config, admin = plane.Config(), Clients(plane.Config())
+	defineLedgers(ctx) // first: the garbage collector looks for new kinds only each 30 s
+	Expect(plane.StartControllerManager(ctx)).To(Succeed())
 })
 
 // changedBy returns the webhook configurations that changed pods of the namespace.
