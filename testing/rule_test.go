@@ -125,6 +125,17 @@ var _ = Describe("A Rule", func() {
 		Expect(update(small, withImages("a=app:1"), withImages("a=app:1", "b=b:1"))).To(eirinixtest.BeDenied())
 	})
 
+	It("finds in the request the object that it judges", func() {
+		unknown := func(_ context.Context, c *eirinix.Call, p *appsv1.Deployment) error {
+			if strings.Contains(string(c.Object.Raw), `"unknown":"strict"`) && p.Labels["tier"] == "" {
+				return eirinix.Invalid(field.ErrorList{field.Required(field.NewPath("metadata", "labels").Key("tier"), "name one")})
+			}
+			return nil
+		}
+		Expect(update(unknown, raw(withImages("a=app:1"), "lax"), raw(withImages("a=app:1"), "strict"))).To(eirinixtest.BeDenied())
+		Expect(update(unknown, raw(withImages("a=app:1"), "strict"), raw(withImages("a=app:2"), "strict"))).To(stillViolates)
+	})
+
 	It("judges both objects for the user who sends the update", func() {
 		admins := func(_ context.Context, c *eirinix.Call, p *appsv1.Deployment) error {
 			if p.Spec.Paused && !slices.Contains(c.UserInfo.Groups, "admins") {

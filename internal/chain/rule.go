@@ -48,8 +48,10 @@ func (r *run) rule(i int, call *Call) error {
 	}
 	oldObj, err := r.ownObject(&r.old, i)
 	if err == nil {
-		// Warnings and annotations about the old object are not the user's business.
-		err = judge(&Call{Request: call.Request, shared: call.shared}, oldObj, true)
+		// A rule can read the text of the request. Warnings and annotations about the old object are not the user's business.
+		asOld := *r.request
+		asOld.Object = asOld.OldObject
+		err = judge(&Call{Request: &asOld, shared: call.shared}, oldObj, true)
 	}
 	before, violated := asDenial(s.Name, r.request, err)
 	switch {
