@@ -118,6 +118,17 @@ var _ = Describe("A drill with kube-controller-manager", func() {
 			Entry("two managers that apply different fields", "older-", "spec.items[0].image", apply("one", `{"note":"new"}`, "other", `{"items":[{"name":"c","image":"c:1"}]}`)),
 		)
 
+		It("a unit test names beforehand that a rule as before freezes them", func() {
+			for _, spec := range []string{bad, badNote} {
+				older := newLedger("older", spec, waits)
+				Expect(unitTested(asRule, older)).To(BeEmpty())
+				Expect(unitTested(classic, older)).To(And(
+					HavePrefix("eirinixtest: not updatable: "), ContainSubstring("a label is added: "), ContainSubstring("it is stored anew"),
+					ContainSubstring("finalizer "+waits+" is removed"), ContainSubstring("judge the object in Validation.Rule"),
+				))
+			}
+		})
+
 		It("a rule as before keeps one that has been deleted, and a Rule lets it go", func(ctx SpecContext) {
 			name := next("older-")
 			for _, t := range []*tenant{before, now} {

@@ -28,6 +28,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
@@ -168,9 +169,8 @@ func (t *tenant) run(ctx context.Context, step any) *tenant {
 	GinkgoHelper()
 	o := eirinix.ManagerOptions{
 		Namespace: t.namespace, OperatorFingerprint: t.namespace, Host: "127.0.0.1", Port: FreePort(), RestConfig: config,
-		Logger: zap.New(Log()).Named(t.namespace).Sugar(), DrainDelay: -time.Second, Scheme: runtime.NewScheme(),
+		Logger: zap.New(Log()).Named(t.namespace).Sugar(), DrainDelay: -time.Second, Scheme: newScheme(),
 	}
-	o.Scheme.AddKnownTypeWithName(ledgers.GroupVersion().WithKind("Ledger"), &ledger{})
 	m := eirinix.NewManager(o)
 	Expect(m.AddExtension(step)).To(Succeed())
 	t.replica = load.Start(ctx, t.namespace, m)
@@ -180,6 +180,27 @@ func (t *tenant) run(ctx context.Context, step any) *tenant {
 		return err
 	}).WithContext(ctx).Should(beDenied("is bad"))
 	return t
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(ledgers.GroupVersion().WithKind("Ledger"), &ledger{})
+	return scheme
+}
+
+// A verdict is a test of a step's author, which keeps its failure.
+type verdict struct {
+	eirinixtest.TB
+	failure string
+}
+
+func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
+
+// unitTested returns the failure of a unit test of a step with an object that violates it.
+func unitTested(step any, violating *unstructured.Unstructured) string {
+	v := &verdict{TB: GinkgoTB()}
+	eirinixtest.NewHarness(v, step, func(o *eirinixtest.HarnessOptions) { o.Manager.Scheme = newScheme() }).CheckUpdatable(violating)
+	return v.failure
 }
 
 func (t *tenant) stop(ctx context.Context) {
