@@ -55,7 +55,7 @@ var rolloutWorlds = []struct {
 }{
 	{"three replicas, two versions", with(func(c *course) { c.replicas = 3 })},
 	{"six replicas, four versions", with(func(c *course) { c.replicas, c.versions = 6, 4 })},
-	{"forty replicas, three versions", with(func(c *course) { c.replicas, c.versions, c.turnover = 40, 3, 4*time.Second })},
+	{"twenty replicas, three versions", with(func(c *course) { c.replicas, c.versions, c.turnover = 20, 3, 4*time.Second })},
 	{"a person orders", with(func(c *course) { c.versions, c.orders = 3, time.Minute })},
 	{"steps wait", with(waiting)},
 	{"steps wait, and a person orders", with(waiting, func(c *course) { c.orders = time.Minute })},
@@ -70,7 +70,7 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 			done, changes, calls, again := 0, 0, 0, 0
 			for seed := seed + uint64(i)<<12; done < steps/len(rolloutWorlds); seed++ {
 				w := bubble(func() *rollouts {
-					return newRollouts(of.course, seed).run(min(6_000*(1+of.replicas/25), steps/len(rolloutWorlds)))
+					return newRollouts(of.course, seed).run(min(6_000, steps/len(rolloutWorlds)))
 				})
 				holds(w.world)
 				done, changes, calls, again = done+w.steps, changes+w.changes, calls+w.calledAt, again+w.again
