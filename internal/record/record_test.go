@@ -1,7 +1,7 @@
 package record_test
 
-// A call becomes a file that holds its review, its answer and its circumstances, and that is read back. What steps read
-// beside the request stands in it, redacted, and within bounds.
+// A call becomes a file that holds its review, its answer and its circumstances, and that is read back. The objects that
+// steps read beside the request stand in it, redacted, and within bounds.
 
 import (
 	"context"
@@ -241,7 +241,7 @@ var _ = Describe("Reading", func() {
 	)
 })
 
-// cluster is what the step "volumes" can read.
+// cluster holds the objects that the step "volumes" can read.
 type cluster struct {
 	set     *reads.Set
 	objects []*unstructured.Unstructured
@@ -262,7 +262,7 @@ func newCluster(keep func(client.Object), objects ...string) *cluster {
 	return c
 }
 
-// reader returns what the step reads with in a call.
+// reader returns the Reader of the step in a call.
 func (c *cluster) reader(ctx context.Context) *reads.Reader {
 	var turn reads.Turn
 	turn.From(ctx, "volumes", func(first func() any) any { return first() }, func(ctx context.Context) *reads.Snapshot {

@@ -1,6 +1,6 @@
 package conformance_test
 
-// This file runs Managers that the suite's API server calls, and keeps what their steps see.
+// This file runs Managers that the suite's API server calls, and keeps the calls of their steps.
 
 import (
 	"context"

@@ -1,7 +1,6 @@
 package conformance_test
 
-// This file plays what the API server makes of answers, what it asks about and on which conditions, and the time that it
-// leaves.
+// This file plays how the API server uses answers, on which conditions it asks, and the time that it leaves.
 
 import (
 	"context"

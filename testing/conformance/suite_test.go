@@ -1,6 +1,6 @@
 package conformance_test
 
-// This file starts the control plane of the suite, and prints what became of each scenario.
+// This file starts the control plane of the suite, and prints the outcome of each scenario.
 
 import (
 	"fmt"
