@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/testing/internal/load"
 )
 
@@ -36,17 +36,18 @@ func (d *deployment) records(ctx context.Context) (rollout.Versions, error) {
 	return rollout.Read(lease.Annotations), nil
 }
 
-// latest is the version of the deployment's Service that came last.
-func (d *deployment) latest(ctx context.Context) string {
+// latest waits until one version of the deployment's Service is left, and returns it. The one that arrived last may be another:
+// a version whose replicas were so slow that it was taken for gone comes again.
+func (d *deployment) latest(ctx context.Context) (version string) {
 	GinkgoHelper()
-	all := Must(d.records(ctx))
-	for _, version := range slices.Backward(all.InOrder()) {
-		if all[version].Target == d.service() {
-			return version
-		}
-	}
-	Fail("no version has a record")
-	return ""
+	Eventually(func(g Gomega) {
+		all, err := d.records(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		maps.DeleteFunc(all, func(_ string, r rollout.Record) bool { return r.Removed || r.Target != d.service() })
+		g.Expect(all).To(HaveLen(1))
+		version = all.First("")
+	}).WithContext(ctx).Should(Succeed())
+	return version
 }
 
 // rollOut replaces all replicas, and waits until their version is registered. The functions in how stop the first of them.
