@@ -98,37 +98,20 @@ var _ = Describe("the example playbook", func() {
 		programs.StopsCleanly(pod)
 
 		laptop = r.start("-host", "-unregister")
-		works(ctx)
 		Expect(calledAt(ctx)).To(And(Not(BeEmpty()), HaveEach(byURL)))
 		programs.StopsCleanly(laptop)
 		Expect(calledAt(ctx)).To(BeEmpty())
 	})
 
-	type flagsOf func(ctx context.Context, ca authority) []string
-	DescribeTable("takes certificates from elsewhere, by its flags:", func(ctx SpecContext, flags flagsOf) {
+	It("takes certificates of a signer, by its flags", func(ctx SpecContext) {
 		ca := newAuthority()
-		session := r.launch("-host", flags(ctx, ca)...)
+		session := r.launch("-host", "-certificates", "csr:example.org/webhooks", "-trust", ca.file())
 		Eventually(func() string {
 			SignRequests(ctx, client, ca.Authority, "example.org/webhooks")
 			return string(session.Err.Contents())
 		}, programs.Patience).Should(ContainSubstring(`"msg":"ready"`))
 		Expect(calledAt(ctx)).To(And(Not(BeEmpty()), HaveEach(HaveField("CABundle", ca.CertificatePEM))))
-	},
-		Entry("files", func(_ context.Context, ca authority) []string {
-			return []string{"-certificates", "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")}
-		}),
-		Entry("a Secret", func(ctx context.Context, ca authority) []string {
-			certificate, key := Issue(ca.Authority, ForServer("127.0.0.1"))
-			create(ctx, []crclient.Object{&corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "webhooks", Name: "playbook-tls"}, Type: corev1.SecretTypeTLS,
-				Data: map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": ca.CertificatePEM},
-			}})
-			return []string{"-certificates", "secret:playbook-tls"}
-		}),
-		Entry("a signer", func(_ context.Context, ca authority) []string {
-			return []string{"-certificates", "csr:example.org/webhooks", "-trust", ca.file()}
-		}),
-	)
+	})
 
 	It("has its generated files as the generator makes them", func(ctx SpecContext) {
 		programs.ExpectGenerated(ctx, "playbook", "api/v1/playbook_types.go", playbookCRD, "api/v1/zz_generated.deepcopy.go")

@@ -87,13 +87,13 @@ var _ = Describe("the example unique-host", func() {
 		Expect(reservations.Items).To(ContainElement(HaveField("Data", HaveKeyWithValue("host", "reserved.example.com"))))
 	})
 
-	Describe("with two API servers", func() {
+	Describe("with two API servers", Ordered, func() {
 		var (
 			namespace string
 			servers   []kubernetes.Interface
 		)
-		BeforeEach(func(ctx SpecContext) {
-			namespace = programs.Namespace(ctx, client)
+		BeforeEach(func(ctx SpecContext) { namespace = programs.Namespace(ctx, client) })
+		BeforeAll(func(ctx SpecContext) {
 			second, err := plane.AddAPIServer(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(second.Stop)

@@ -47,7 +47,7 @@ func TestManifests(t *testing.T) {
 	RunSpecs(t, "manifests")
 }
 
-// valueExtension, namedExtension, watcher and reconciler are what a program adds. They do nothing.
+// valueExtension, namedExtension, watcher and reconciler are the parts of a program. They do nothing.
 type (
 	valueExtension struct{}
 	namedExtension struct {

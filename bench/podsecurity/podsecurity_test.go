@@ -1,17 +1,13 @@
 package podsecurity
 
-// This file plays loads, verdicts and a whole group of peers.
+// This file plays loads and verdicts.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,55 +88,5 @@ func TestVerdictsAreCompared(t *testing.T) {
 	}
 	if differs := u.figures.Differs; !slices.Contains(differs, "pass/base") || !slices.Contains(differs, "fail/privileged0") || slices.Contains(differs, "fail/runasnonroot0") {
 		t.Errorf("differs in %v", differs)
-	}
-}
-
-// TestRun plays a group in front of a real API server, with few requests.
-func TestRun(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS is not set (make assets builds the binaries and prints their folder)")
-	}
-	if _, err := cpuOf(os.Getpid()); err != nil {
-		t.Skip(err)
-	}
-	t.Chdir("..") // the programs are built from the folder of the module
-	fixtures, err := readFixtures(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := loads(0.01)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all = []load{all[0], all[len(all)-1]} // users, and a rate of pods that are refused
-	broken := func() *Peer {
-		return &Peer{Name: "broken", namespace: "broken", setUp: func(context.Context, *cluster, *Peer) (func(context.Context) *exec.Cmd, error) {
-			return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "false") }, nil
-		}}
-	}
-	g := group{"test", func() []*Peer { return []*Peer{controllerRuntime(), broken()} }}
-	figures, err := runGroup(t.Context(), Settings{Rounds: 2, Progress: t.Output()}, g, all, fixtures, &Result{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if figures.Fixtures < 90 {
-		t.Errorf("%d fixtures", figures.Fixtures)
-	}
-	for _, p := range figures.Peers[:3] {
-		if p.Down != "" || len(p.Differs) > 0 || len(p.Cells) != len(all) {
-			t.Errorf("%s: down: %q; differs in %v; %d cells", p.Name, p.Down, p.Differs, len(p.Cells))
-		}
-		webhook := p.Name != none().Name
-		for _, c := range p.Cells {
-			if s := c.Slices; !c.Counts() || len(s) != 2 || s[1].Requests == 0 || s[1].P50 <= 0 || s[1].APIServer <= 0 || (s[1].Webhook > 0) != webhook {
-				t.Errorf("%s: %+v", p.Name, c)
-			}
-		}
-		if webhook && (len(p.Starts) != starts || p.Ready <= 0 || p.Peak < p.Ready || p.Binary == 0) {
-			t.Errorf("%s: %+v", p.Name, p)
-		}
-	}
-	if p := figures.Peers[3]; !strings.Contains(p.Down, "exit status 1") {
-		t.Errorf("broken: %q", p.Down)
 	}
 }

@@ -155,7 +155,8 @@ const (
 
 // TestModes plays those cases that upstream's tests leave out: updates, ephemeral containers, a namespace that has pods, and the audit log.
 func TestModes(t *testing.T) {
-	g, s, ctx := NewWithT(t), serve(t, exemptions{}), t.Context()
+	s := serve(t, exemptions{users: []string{"jane"}, namespaces: []string{"free"}, runtimeClasses: []string{"sandboxed"}})
+	g, ctx := NewWithT(t), t.Context()
 	s.namespace(t, "enforced", level("baseline"))
 	g.Expect(s.create(ctx, s.client, "enforced", podOf("bad", hostNetwork))).To(MatchError(ContainSubstring(`pods "bad" is forbidden: ` + violatesHostNetwork)))
 	s.inAudit(t, "bad", "enforce-policy", "baseline:latest")
@@ -206,12 +207,12 @@ func TestModes(t *testing.T) {
 		g.Expect(s.relabel(ctx, "a", "strict")).To(MatchError(ContainSubstring(
 			`metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "strict": must be one of privileged, baseline, restricted`)))
 	})
+
+	t.Run("no standard applies to what is exempt", s.exemptions)
 }
 
-// TestExemptions creates pods that no standard applies to.
-func TestExemptions(t *testing.T) {
-	g, s, ctx := NewWithT(t), serve(t, exemptions{users: []string{"jane"}, namespaces: []string{"free"}, runtimeClasses: []string{"sandboxed"}}), t.Context()
-	s.namespace(t, "enforced", level("baseline"))
+func (s served) exemptions(t *testing.T) {
+	g, ctx := NewWithT(t), t.Context()
 	s.warnings.take()
 	s.namespace(t, "free", level("baseline"))
 	g.Expect(s.warnings.take()).To(Equal([]string{`namespace "free" is exempt from Pod Security, and the policy (enforce=baseline:latest) will be ignored`}))

@@ -1,6 +1,6 @@
 package certsecret_test
 
-// This file is about a Secret of which a process knows the past: it puts back what was lost, and follows what others have
+// This file is about a Secret of which a process knows the past: it puts back a lost state, and follows a state that others have
 // written. The state itself prints without keys, and is read from hostile bytes.
 
 import (

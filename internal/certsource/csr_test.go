@@ -314,24 +314,6 @@ func TestCSRMakesOneRequestWhenTheAnswerToItIsLost(t *testing.T) {
 	})
 }
 
-func TestCSRRenewsForMonths(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, r := newSigner(), newRecorder()
-		d := answering(func(_ int, c *csr) { s.issued(c, lasts(0, 7*day)) })
-		source := s.source(d)
-		source.Poll = time.Hour // fewer looks: this is about renewals
-		background(t, source, r)
-		for range 60 {
-			passes(day)
-			Expect(r.last().Verify(hosts, time.Now())).To(Succeed())
-			Expect(time.Until(r.last().Certificate.Leaf.NotAfter)).To(BeNumerically(">", day), "renewed well before its end")
-		}
-		Expect(d.asked()).To(HaveLen(r.deliveries()))
-		Expect(r.deliveries()).To(BeNumerically("~", 13, 3), "once every 4.7 days, give or take")
-		Expect(r.faults()).To(BeEmpty())
-	})
-}
-
 func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry, poll, time, last time.Duration

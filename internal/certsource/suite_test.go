@@ -183,7 +183,7 @@ func (r *recorder) wait(err error) {
 	r.reasons, r.waits = append(r.reasons, err.Error()), true
 }
 
-// last is what is in use, empty before there is anything.
+// last is the Material in use, empty before there is anything.
 func (r *recorder) last() certsource.Material {
 	r.mu.Lock()
 	defer r.mu.Unlock()

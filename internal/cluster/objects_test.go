@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -185,42 +184,6 @@ func untyped(apiVersion, kind, name string) *unstructured.Unstructured {
 func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 
 var _ = Describe("A copy of an object", Label("api-server"), func() {
-	DescribeTable("that is watched, with rights to that object alone,",
-		func(ctx SpecContext, group, resource string, object client.Object) {
-			l := &line{}
-			fresh := func() client.Object { return object.DeepCopyObject().(client.Object) }
-			object.SetName(newName())
-			empty := fresh()
-			o := follow(l.over(newUser(ctx, group, resource, object.GetName(), "get", "list", "watch")), GinkgoLogr, all, fresh())
-			var notified atomic.Int64
-			o.Notify(func() { notified.Add(1) })
-			seen := func() (string, error) {
-				into := empty.DeepCopyObject().(client.Object)
-				err := o.Get(ctx, into)
-				return into.GetLabels()["n"], err
-			}
-			// news comes a moment after the copy
-			becomes := func(change func() error, is types.GomegaMatcher) {
-				GinkgoHelper()
-				told := notified.Load()
-				Expect(change()).To(Succeed())
-				Eventually(seen).Should(is)
-				Eventually(notified.Load).Should(BeNumerically(">", told))
-			}
-			Expect(o.Seen(ctx)).To(Succeed())
-			Expect(seen()).Error().To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-			becomes(func() error { return admin().Create(ctx, object) }, BeEmpty())
-			object.SetLabels(map[string]string{"n": "1"})
-			becomes(func() error { return admin().Update(ctx, object) }, Equal("1"))
-			Expect(admin().Delete(ctx, object)).To(Succeed())
-			Eventually(func() error { _, err := seen(); return err }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
-			Expect(o.Polls(object)).To(BeFalse())
-			Expect(l.count("")).To(Equal(1), "all of it came by one watch: %s", l.sent)
-		},
-		Entry("of a Secret", "", "secrets", &corev1.Secret{ObjectMeta: named("default", "")}),
-		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", &admissionregistrationv1.MutatingWebhookConfiguration{}),
-	)
-
 	It("is complete, typed or not, but for the managed fields", func(ctx SpecContext) {
 		lease := untyped("coordination.k8s.io/v1", "Lease", newName())
 		lease.SetNamespace("default")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -270,33 +269,6 @@ var _ = Describe("A version that cannot write the Lease", func() {
 })
 
 var _ = Describe("A write that all replicas see to be due", func() {
-	// Another replica has heard of a write after some 50 ms.
-	DescribeTable("is made by few", func(replicas int, most float64) {
-		rng := rand.New(rand.NewPCG(1, 1))
-		const rounds = 200
-		acts := 0
-		for range rounds {
-			var pauses []time.Duration
-			first := controller.PauseLong
-			for range replicas {
-				c := controller.New(controller.Config{Now: func() time.Time { return dawn }, Random: rng.Float64})
-				pause := c.Hesitate("kind", "reason", controller.PauseLong)
-				pauses, first = append(pauses, pause), min(first, pause)
-			}
-			for _, pause := range pauses {
-				if pause <= first+50*time.Millisecond {
-					acts++
-				}
-			}
-		}
-		mean := float64(acts) / rounds
-		AddReportEntry(fmt.Sprintf("%d replicas: %.2f act", replicas, mean), ReportEntryVisibilityFailureOrVerbose)
-		Expect(mean).To(BeNumerically("<=", most))
-	},
-		Entry("of three", 3, 1.5),
-		Entry("of a thousand", 1000, 2.0),
-	)
-
 	It("is put off once for each reason, and not at all by a short process", func() {
 		now, random := dawn, 0.5
 		c := controller.New(controller.Config{Now: func() time.Time { return now }, Random: func() float64 { return random }})

@@ -194,6 +194,41 @@ var _ = Describe("Unstructured", func() {
 			Expect(ops).To(MatchJSON(strings.ReplaceAll(swapped, `"id"`, `"`+name+`"`)))
 		}
 	})
+	DescribeTable("knows a renamed item again if all else of it is the same",
+		func(renamed map[string]any, want string) {
+			ops, _ := diff(route, members(func(m []any) []any { return []any{map[string]any{"id": "new"}, m[0], renamed} }))
+			Expect(ops).To(MatchJSON(strings.ReplaceAll(want, "MEMBERS", "/spec/groups/0/members")))
+		},
+		Entry("in a list that grows", map[string]any{"id": "z", "w": int64(9007199254740993)},
+			`[{"op":"add","path":"MEMBERS/0","value":{"id":"new"}},{"op":"replace","path":"MEMBERS/2/id","value":"z"}]`),
+		Entry("but not another one in its place", map[string]any{"id": "z", "w": int64(7)},
+			`[{"op":"remove","path":"MEMBERS/1"},{"op":"add","path":"MEMBERS/0","value":{"id":"new"}},{"op":"add","path":"MEMBERS/-","value":{"id":"z","w":7}}]`),
+	)
+})
+
+// named are items behind pointers, in a list whose type names no key.
+type named struct {
+	Items []*struct {
+		Name  string `json:"name"`
+		Image string `json:"image,omitempty"`
+	} `json:"items"`
+}
+
+func (n *named) DeepCopy() *named {
+	c := &named{}
+	for _, item := range n.Items {
+		c.Items = append(c.Items, new(*item))
+	}
+	return c
+}
+
+var _ = It("Items behind pointers keep what only raw knows", func() {
+	ops, applied := change[named](`{"items":[{"name":"a","x-new":1},{"name":"b","x-new":2},{"name":"c"}]}`, func(n *named) {
+		n.Items[1].Image = "x"
+		n.Items = n.Items[1:]
+	})
+	Expect(ops).To(MatchJSON(`[{"op":"remove","path":"/items/0"},{"op":"add","path":"/items/0/image","value":"x"}]`))
+	Expect(applied).To(ContainSubstring(`"x-new":2`))
 })
 
 var _ = Describe("Long lists", func() {

@@ -1,24 +1,40 @@
 package patch_test
 
-// This file specifies that Go types of all kinds are written and patched as encoding/json writes them.
+// This file specifies that Go types of all kinds are written and patched as encoding/json writes them. The documents that
+// Kubernetes publishes in the module k8s.io/api are an object of every kind, with every field, as the newest release and
+// four older ones write it.
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
 	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	kjson "sigs.k8s.io/json"
 
+	decoding "code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // canonical is how encoding/json writes a decoded tree.
@@ -282,3 +298,71 @@ func everything() *Everything {
 		Deep: map[string]map[string][]Loop{"x": {"y": {{Name: "z"}}}}, Std: time.Unix(5, 7).UTC(),
 	}
 }
+
+// kindIn returns the kind that the name of a document says: <group>.<version>.<kind>.json. A watch event has no other place
+// for it.
+func kindIn(path string) schema.GroupVersionKind {
+	GinkgoHelper()
+	parts := strings.Split(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".json"), ".after_roundtrip"), ".")
+	Expect(len(parts)).To(BeNumerically(">", 2), path)
+	last := len(parts) - 1
+	group := strings.Join(parts[:last-1], ".")
+	if group == "core" {
+		group = ""
+	}
+	return schema.GroupVersionKind{Group: group, Version: parts[last-1], Kind: parts[last]}
+}
+
+// kinds returns the Go types of all published kinds: those of client-go, and those that only servers use.
+func kinds() *runtime.Scheme {
+	GinkgoHelper()
+	all := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, admissionv1.AddToScheme, admissionv1beta1.AddToScheme,
+		apidiscoveryv2.AddToScheme, apidiscoveryv2beta1.AddToScheme, imagepolicyv1alpha1.AddToScheme,
+	} {
+		Expect(add(all)).To(Succeed())
+	}
+	return all
+}
+
+var _ = It("The published objects of Kubernetes are read as sigs.k8s.io/json does, need no patch unless they change, and a new label touches the label alone", Label("sequential"), func(ctx SpecContext) {
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
+	Expect(err).NotTo(HaveOccurred())
+	paths, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "*", "*.json"))
+	Expect(err).NotTo(HaveOccurred())
+	typed, labelled, all := 0, 0, kinds()
+	for _, path := range paths {
+		kind := kindIn(path)
+		if !all.Recognizes(kind) {
+			Expect(path).NotTo(ContainSubstring("/HEAD/"), "a kind of the newest release has a Go type")
+			continue
+		}
+		typed++
+		raw, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		object, theirs := Must(all.New(kind)), Must(all.New(kind))
+		Expect(decoding.Into(raw, object)).To(Succeed(), path)
+		Expect(kjson.UnmarshalCaseSensitivePreserveInts(raw, theirs)).To(Succeed(), path)
+		if !reflect.DeepEqual(object, theirs) {
+			Expect(object).To(Equal(theirs), path)
+		}
+		after := object.DeepCopyObject()
+		Expect(patch.Diff(raw, object, after)).To(BeNil(), path)
+
+		meta, hasLabels := after.(metav1.Object)
+		if !hasLabels {
+			continue
+		}
+		labelled++
+		labels := meta.GetLabels()
+		Expect(labels).To(HaveKey("labelsKey"), path)
+		labels["example.org/added"] = "here"
+		ops, err := patch.Diff(raw, object, after)
+		Expect(err).NotTo(HaveOccurred(), path)
+		Expect(string(patch.AppendJSON(nil, ops))).To(Equal(`[{"op":"add","path":"/metadata/labels/example.org~1added","value":"here"}]`), path)
+	}
+	AddReportEntry(fmt.Sprintf("%d documents: %d of kinds with a Go type, %d with labels", len(paths), typed, labelled))
+	Expect(typed).To(BeNumerically(">", max(800, len(paths)*9/10)))
+	Expect(labelled).To(BeNumerically(">", len(paths)*7/10))
+})

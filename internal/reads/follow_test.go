@@ -193,7 +193,7 @@ func (c *apiServer) asked() (lists, watches int) {
 	return lists, watches
 }
 
-// fail makes lists and watches fail with what f returns; nil ends that.
+// fail makes lists and watches fail with the error of f; nil ends that.
 func (c *apiServer) fail(f func(context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -366,7 +366,7 @@ type Source = source
 // NewList returns an empty list of the declared objects.
 var NewList = newList
 
-// Sources returns what a spec can play.
+// Sources returns the sources that a spec can play.
 func (s *Set) Sources() []*Source { return s.sources }
 
 // Namespace is that of the objects; empty for all.

@@ -16,7 +16,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -272,35 +271,6 @@ var _ = Describe("The end of a recording", func() {
 		Expect(filesOf(w.dir)).To(BeEmpty())
 		Eventually(w.recorder.Budget).Should(Equal(record.MaxWaitingBytes))
 		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
-	})
-
-	It("counts the outcome of each call that had begun, at any moment", func() {
-		for i := range 20 {
-			w := newWorld(allow)
-			var calls sync.WaitGroup
-			for range 4 {
-				calls.Go(func() {
-					defer GinkgoRecover()
-					for range 20 {
-						w.allowed(review(pod))
-					}
-				})
-			}
-			Eventually(w.counted).ShouldNot(BeZero())
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*40*time.Microsecond)
-			err := w.recorder.Close(ctx)
-			cancel()
-			told := w.counted()
-			calls.Wait()
-			w.close()
-			Expect(w.counted()).To(Equal(told), "nothing is told later")
-			Expect(told.Dropped > 0).To(Equal(err != nil))
-			late := 0
-			if err != nil {
-				late = 1 // which was on its way to the disk
-			}
-			Expect(len(filesOf(w.dir))).To(And(BeNumerically(">=", told.Written), BeNumerically("<=", told.Written+late)))
-		}
 	})
 
 	It("leaves no goroutine and no open file", func() {

@@ -152,7 +152,7 @@ func (r *Recorder) SetBudget(most int64) { r.budget.Store(most) }
 // Budget is how many more bytes may wait.
 func (r *Recorder) Budget() int64 { return r.budget.Load() }
 
-// Compose returns the text of the recording of a call, and what is read from it.
+// Compose returns the text of the recording of a call, and the result of reading it.
 func Compose(o Options, question, answer string) (text string, got Recorded, err error) {
 	c := &call{path: "/mutate/volumes", received: time.Now()}
 	c.question.text, c.answer.text = []byte(question), []byte(answer)

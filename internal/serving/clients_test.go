@@ -231,7 +231,7 @@ var _ = Describe("A server that asks who calls", func() {
 		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{*clientCert(by, name)}
 		return client
 	}
-	// asked returns what the server says of the certificates that it wants, if it wants any.
+	// asked returns the server's request for a certificate, if it wants any.
 	asked := func() (info *tls.CertificateRequestInfo) {
 		GinkgoHelper()
 		Must(handshake(s, &tls.Config{GetClientCertificate: func(i *tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -1,6 +1,6 @@
 package serving_test
 
-// This file runs the specs, and holds what they share: certificates, a server and its clients, and a log.
+// This file runs the specs, and holds their fixtures: certificates, a server and its clients, and a log.
 
 import (
 	"context"

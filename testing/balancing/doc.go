@@ -8,7 +8,7 @@
 // EndpointSlices refuse loopback addresses. So the control plane and the replicas run in a network namespace of the
 // test's own, where each replica has an address. Where the machine permits no network namespace, the specs are skipped.
 //
-// EIRINIX_SOAK=1 makes 30 restarts and 20,000 calls of each spec that otherwise makes three at most, and 300:
+// EIRINIX_SOAK=1 makes 30 restarts and 20,000 calls of each spec that otherwise makes two, and 300:
 //
 //	EIRINIX_SOAK=1 go test ./testing/balancing -timeout 1h -v -ginkgo.label-filter=soak
 package balancing

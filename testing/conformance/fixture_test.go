@@ -1,6 +1,6 @@
 package conformance_test
 
-// This file runs Managers that the suite's API server calls, and keeps what their steps see.
+// This file runs Managers that the suite's API server calls, and keeps the calls of their steps.
 
 import (
 	"context"
@@ -25,22 +25,13 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// mode is how the API server reaches the webhook. It is also the label of the specs that run in it.
-type mode string
+// mode is how the API server reaches the webhook.
+type mode int
 
 const (
-	urlMode     mode = "URL"     // a loopback URL: one transport per CA, HTTP/2 where the server offers it
-	serviceMode mode = "Service" // a Service, as in production: one transport per hook, HTTP/1.1
+	urlMode     mode = iota // a loopback URL: one transport per CA, HTTP/2 where the server offers it
+	serviceMode             // a Service, as in production: one transport per hook, HTTP/1.1
 )
-
-var modes = []mode{urlMode, serviceMode}
-
-// eachMode makes the specs of body once for each mode.
-func eachMode(body func(mode mode)) {
-	for _, m := range modes {
-		Context("through a "+string(m), Label(string(m)), func() { body(m) })
-	}
-}
 
 func clients() kubernetes.Interface { return Clients(controlPlane().Config()) }
 
@@ -293,14 +284,6 @@ func ruleFor(group, version string, resources []string, operations ...admissionr
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: operations,
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources},
-	}}
-}
-
-// labelOnce sets a label that is not there yet, so that it may be called again.
-func labelOnce(id, key, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
-	return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-		metav1.SetMetaDataLabel(&c.ObjectMeta, key, value)
-		return nil
 	}}
 }
 

@@ -56,7 +56,7 @@ func serverWithFile(ctx context.Context, configuration *admissionregistrationv1.
 	return server
 }
 
-var _ = Describe("S33 A webhook in a file, without a feature gate", Label("S33", string(urlMode)), func() {
+var _ = Describe("S33 A webhook in a file, without a feature gate", Label("S33"), func() {
 	It("is called from the first request on, and neither a rotation nor its Manager's registration runs into it", func(ctx SpecContext) {
 		needs(manifestsRelease, manifestsByDefault)
 		everything := eirinix.Mutation[*unstructured.Unstructured]{

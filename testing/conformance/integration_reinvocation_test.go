@@ -77,11 +77,6 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 	BeforeEach(func(ctx SpecContext) { namespace, calls = newNamespace(ctx), &callLog{} })
 
 	cases := []TableEntry{
-		Entry("no reinvocation for a webhook that changes nothing", reinvocation{
-			steps:  []reinvoked{{id: "noop", policy: ifNeeded, apply: noop}},
-			calls:  map[string]int{"noop": 1},
-			labels: map[string]string{"x": "true"},
-		}, SpecTimeout(2*patience)),
 		Entry("no reinvocation of the one that mutates", reinvocation{
 			steps:  []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}},
 			calls:  map[string]int{"addlabel": 1},
@@ -107,11 +102,6 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		}, SpecTimeout(2*patience)),
 		Entry("no webhook with policy Never", reinvocation{
 			steps:  []reinvoked{{id: "onlabel", policy: never, apply: onLabel}, {id: "addlabel", policy: never, apply: addLabel}},
-			calls:  map[string]int{"addlabel": 1, "onlabel": 1},
-			labels: map[string]string{"x": "true", "a": "true"},
-		}, SpecTimeout(2*patience)),
-		Entry("no webhook without policy", reinvocation{
-			steps:  []reinvoked{{id: "onlabel", apply: onLabel}, {id: "addlabel", apply: addLabel}},
 			calls:  map[string]int{"addlabel": 1, "onlabel": 1},
 			labels: map[string]string{"x": "true", "a": "true"},
 		}, SpecTimeout(2*patience)),

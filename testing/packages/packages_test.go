@@ -38,6 +38,8 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
+
 // input is all that decides about the objects of a program.
 type input struct {
 	eirinix.ManagerOptions
@@ -130,7 +132,7 @@ func same(t *testing.T, got, expected []string) {
 	}
 }
 
-// drop removes what is null, and empty arguments and environments.
+// drop removes nulls, and empty arguments and environments.
 func drop(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -544,10 +546,10 @@ func build(t *testing.T, dir string) string {
 
 func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	g, ctx := NewWithT(t), t.Context()
-	plane := eirinixtest.StartControlPlane(t) // of its own, because the charts name their namespace
+	plane := eirinixtest.StartControlPlane(t, eirinixtest.Shared)
 	c, err := client.New(plane.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})).To(Succeed())
+	g.Expect(client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}}))).To(Succeed())
 	apply := func(values map[string]any, changes ...func(*input)) (versions []string) {
 		stream, err := render(t, program(t, append([]func(*input){split, audits, oddly}, changes...)...), values)
 		g.Expect(err).NotTo(HaveOccurred())

@@ -1,6 +1,6 @@
 // Package rotation holds the specs for a program's long-term operation. The CA rotates repeatedly, the Secret and the
 // webhook configurations are damaged, versions with other steps are rolled out, and backups of etcd are restored.
-// Meanwhile two API servers send admission requests to 1 to 20 replicas. Other specs do the same to programs that convert
+// Meanwhile two API servers send admission requests to 1 to 5 replicas. Other specs do the same to programs that convert
 // custom resources, which are read, written and watched. The package contains only specs.
 //
 // Every admission request makes its own TLS handshake, without resumption, with a randomly chosen replica. A
@@ -8,11 +8,10 @@
 // a rollout on a replica that is rarely called. The load continues while replicas start, stop and die, and while API
 // servers freeze. No admission request may fail, come back unchanged, or skip a step that all versions have.
 //
-// EIRINIX_ROTATIONS is the number of rotations in the two long specs. The default is three with admissions, each with a
-// rollout, and two with conversions. Other specs scale their number of rollouts with it. A rotation takes about five
-// seconds: the time for which the old CA stays trusted, and up to a second before each write, so that one replica writes
-// for all. One that the age of the CA begins comes after fifteen. With conversions a rotation takes 25 seconds, and up to
-// five programs rotate at once. So
+// EIRINIX_ROTATIONS is the number of rotations with admissions, each with a rollout: three by default. There are a fifth
+// as many with conversions, and one at least. Other specs scale their number of rollouts with it. A rotation takes about
+// five seconds: the time for which the old CA stays trusted, and up to a second before each write, so that one replica
+// writes for all. One that the age of the CA begins comes after fifteen. With conversions a rotation takes 25 seconds. So
 //
 //	EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 //

@@ -46,7 +46,6 @@ type deployment struct {
 	// These are of replicas that are started from now on.
 	source eirinix.CertificateSource // nil for our own CA
 	more   []any                     // steps beside those of all
-	halves bool                      // they serve, and do not register
 
 	calls    atomic.Int64 // of steps
 	renewals atomic.Int64 // of serving certificates
@@ -102,7 +101,7 @@ func (d *deployment) start(ctx context.Context, server int) {
 	GinkgoHelper()
 	d.launched++
 	name := fmt.Sprintf("replica-%d", d.launched)
-	m, cut := d.manager(server, name, func(o *eirinix.ManagerOptions) { o.RegisterWebHook = new(!d.halves) })
+	m, cut := d.manager(server, name)
 	r := &replica{load.Start(ctx, name, m), server, cut}
 	d.replicas, d.started = append(d.replicas, r), append(d.started, r.Replica)
 	d.closeEach(ctx, r)
@@ -283,12 +282,6 @@ func (d *deployment) bundles(ctx context.Context) (all [][]byte, err error) {
 		all = append(all, w.ClientConfig.CABundle)
 	}
 	return all, nil
-}
-
-// trusts waits until every entry's caBundle holds these CAs, and no others.
-func (d *deployment) trusts(ctx context.Context, bundle []byte) {
-	GinkgoHelper()
-	Eventually(d.bundles).WithArguments(ctx).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(HaveEach(same(bundle)))
 }
 
 func same(bundle []byte) gomegatypes.GomegaMatcher {

@@ -37,7 +37,7 @@ func TestRotation(t *testing.T) {
 	RunSpecs(t, "Rotation", Label("api-server"))
 }
 
-// rotations is how many a long spec makes. It usually makes fewer than with EIRINIX_ROTATIONS.
+// rotations is EIRINIX_ROTATIONS, or the usual number.
 func rotations(usually int) int {
 	if text := os.Getenv("EIRINIX_ROTATIONS"); text != "" {
 		return Must(strconv.Atoi(text))

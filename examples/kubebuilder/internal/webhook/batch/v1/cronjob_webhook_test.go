@@ -6,7 +6,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/api/batch/v1"
 )
@@ -63,23 +62,6 @@ var _ = Describe("CronJob Webhook", func() {
 			obj.Spec.Schedule = "daily"
 			_, err := validator.ValidateUpdate(ctx, oldObj, obj)
 			Expect(err).To(MatchError(ContainSubstring("must have five fields")))
-		})
-	})
-
-	Context("When the API server calls the webhooks", func() {
-		AfterEach(func() {
-			Expect(client.IgnoreNotFound(k8sClient.Delete(ctx, obj))).To(Succeed())
-		})
-
-		It("Should default on creation, and again on update", func() {
-			Expect(k8sClient.Create(ctx, obj)).To(Succeed())
-			Expect(obj.Spec.ConcurrencyPolicy).To(Equal(batchv1.AllowConcurrent))
-			Expect(obj.Spec.Suspend).To(HaveValue(BeFalse()))
-			Expect(obj.Spec.SuccessfulRunsHistoryLimit).To(HaveValue(BeEquivalentTo(3)))
-
-			obj.Spec.ConcurrencyPolicy = ""
-			Expect(k8sClient.Update(ctx, obj)).To(Succeed())
-			Expect(obj.Spec.ConcurrencyPolicy).To(Equal(batchv1.AllowConcurrent))
 		})
 	})
 })
