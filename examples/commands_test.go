@@ -2,6 +2,8 @@ package examples_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the example deploy", func() {
@@ -88,6 +91,25 @@ var _ = Describe("the example deploy", func() {
 		Eventually(register, programs.Patience).Should(gexec.Exit(0))
 		Eventually(greets, programs.Patience).WithContext(ctx).Should(Succeed())
 		programs.StopsCleanly(serve)
+	})
+})
+
+var _ = Describe("the example migrate", func() { // testing/drills has its migrations
+	It("says so where the cluster does not serve the API", func() {
+		older := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			kind := map[string]string{"/api": "APIVersions", "/apis": "APIGroupList"}[r.URL.Path]
+			if kind == "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind": %q, "apiVersion": "v1"}`, kind)
+		}))
+		DeferCleanup(older.Close)
+		kubeconfig := spectest.WriteKubeconfig(GinkgoT().TempDir(), "older", older.URL, "default")
+		session := programs.Start(programs.Build("migrate"), "-kubeconfig", kubeconfig, "-resource", "widgets.example.org")
+		Eventually(session, programs.Patience).Should(gexec.Exit(1))
+		Expect(string(session.Err.Contents())).To(And(ContainSubstring("it is older than Kubernetes 1.37"), ContainSubstring("\nremedy: write each object yourself")))
 	})
 })
 
