@@ -94,10 +94,11 @@ podsecurity: ## Kubernetes' own tests of its plugin PodSecurity, with examples/p
 	done
 
 .PHONY: soak
-soak: ## a thousand rotations of the CA under load, a million steps of the model of it, 100,000 edits, 2,100 sequences of applies, 60 restarts: four hours
+soak: ## a thousand rotations of the CA under load, a million steps of the model of it, 100,000 edits, 2,100 sequences of applies, 60 restarts, a migration of 10,000 objects: four hours
 	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller ./internal/patch
 	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest|Random edits'
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./testing/balancing -timeout 1h -v -ginkgo.label-filter=soak
+	@$(ASSETS) EIRINIX_SOAK=1 go test ./testing/drills -timeout 1h -v -ginkgo.focus 'A storage migration'
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 
 .PHONY: mutants

@@ -4,6 +4,8 @@ package examples_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +31,7 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 	"code.cloudfoundry.org/eirinix/examples/split/webhook"
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -266,6 +269,25 @@ var _ = Describe("the example deploy", func() {
 		Eventually(programs.CreatePod, programs.Patience).WithArguments(ctx, client, apps).
 			Should(HaveField("Labels", HaveKeyWithValue(greeting.Label, "true")))
 		programs.StopsCleanly(serve)
+	})
+})
+
+var _ = Describe("the example migrate", func() { // testing/drills has its migrations
+	It("says so where the cluster does not serve the API", func() {
+		older := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			kind := map[string]string{"/api": "APIVersions", "/apis": "APIGroupList"}[r.URL.Path]
+			if kind == "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind": %q, "apiVersion": "v1"}`, kind)
+		}))
+		DeferCleanup(older.Close)
+		kubeconfig := spectest.WriteKubeconfig(GinkgoT().TempDir(), "older", older.URL, "default")
+		session := programs.Start(programs.Build("migrate"), "-kubeconfig", kubeconfig, "-resource", "widgets.example.org")
+		Eventually(session, programs.Patience).Should(gexec.Exit(1))
+		Expect(string(session.Err.Contents())).To(And(ContainSubstring("it is older than Kubernetes 1.37"), ContainSubstring("\nremedy: write each object yourself")))
 	})
 })
 

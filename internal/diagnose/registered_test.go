@@ -308,6 +308,42 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		Expect(holding(nil)).To(And(ContainElement(diagnosis.BundleEmpty), Not(ContainElement(diagnosis.UnknownAuthority))))
 	}, SpecTimeout(patience))
 
+	It("names the versions in which objects may be stored, and follows their migration", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		object := "CustomResourceDefinition " + crd
+		found := func(storedVersions, condition string) (diagnosis.Finding, bool) {
+			GinkgoHelper()
+			patch(ctx, `{"status":{"storedVersions":`+storedVersions+`,"conditions":[`+condition+`]}}`, "status")
+			return d.run(ctx).Find(diagnosis.StillStored)
+		}
+		still := func(storedVersions, condition string) diagnosis.Finding {
+			GinkgoHelper()
+			f, ok := found(storedVersions, condition)
+			Expect(ok).To(BeTrue())
+			Expect(f).To(And(HaveField("Object", object), HaveField("Remedy", ContainSubstring("examples/migrate@latest -resource "+crd))))
+			return f
+		}
+		condition := func(status, reason, message string) string {
+			return fmt.Sprintf(`{"type":"StorageMigrating","status":%q,"reason":%q,"message":%q,"lastTransitionTime":"2026-01-01T00:00:00Z"}`, status, reason, message)
+		}
+		const both = `["v1beta1","v1"]`
+		failed := condition("False", "MigrationFailed", "The migration has failed")
+
+		Expect(still(both, "")).To(And(HaveField("Severity", diagnosis.Note), HaveField("Evidence", BeEmpty()),
+			HaveField("Message", ContainSubstring("may still be stored in v1beta1, so")), HaveField("Remedy", HavePrefix("before you remove a version or this webhook, migrate"))))
+		Expect(still(both, condition("True", "MigrationRunning", "Migration m is running"))).To(And(
+			HaveField("Remedy", HavePrefix("wait: once the migration has succeeded, status.storedVersions lists v1 alone")), HaveField("Evidence", "Migration m is running")))
+		Expect(still(both, failed)).To(And(HaveField("Severity", diagnosis.Note), HaveField("Evidence", "The migration has failed"), HaveField("Remedy", HavePrefix("before"))))
+		Expect(still(`["v1"]`, failed)).To(And(HaveField("Severity", diagnosis.Warning),
+			HaveField("Message", ContainSubstring("may still be stored in v1beta1, although status.storedVersions does not list it")),
+			HaveField("Remedy", HaveSuffix(`kubectl patch crd `+crd+` --subresource=status --type=merge -p '{"status":{"storedVersions":["v1","v1beta1"]}}'`))))
+		_, ok := found(`["v1"]`, condition("False", "MigrationSucceeded", "The migration has succeeded"))
+		Expect(ok).To(BeFalse())
+		_, ok = found(`["v1"]`, "")
+		Expect(ok).To(BeFalse())
+	}, SpecTimeout(2*patience))
+
 	It("counts the objects that have lost values, if it is asked to look at others", func(ctx SpecContext) {
 		define(ctx, "v1", "v1beta1")
 		register(ctx)

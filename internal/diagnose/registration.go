@@ -304,7 +304,8 @@ type Definition struct {
 		} `json:"versions"`
 	} `json:"spec"`
 	Status struct {
-		StoredVersions []string `json:"storedVersions"`
+		StoredVersions []string           `json:"storedVersions"`
+		Conditions     []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -74,14 +76,45 @@ func versions(d diagnose.Definition, converts []string) (all []diagnosis.Finding
 			Remedy:  "add a spoke for each to conversion.Of.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions",
 		})
 	}
-	if len(older) > 0 {
-		all = append(all, diagnosis.Finding{
-			Code: diagnosis.StillStored, Severity: diagnosis.Note, Object: subject(d),
-			Message: fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", subject(d), strings.Join(older, ", "), storage),
-			Remedy:  fmt.Sprintf("before you remove a version or this webhook, store all objects in %s, and remove the others from status.storedVersions", storage),
-		})
-	}
+	all = append(all, still(d, storage, older)...)
 	return all
+}
+
+// still reports that objects may be stored in other versions than the storage version. From Kubernetes 1.37 on,
+// kube-controller-manager removes those from status.storedVersions when a migration ends, unless the definition was changed
+// meanwhile. It does so after one that has failed, too. Its condition is the only trace of that.
+func still(d diagnose.Definition, storage string, older []string) []diagnosis.Finding {
+	var versions, others []string
+	for _, v := range d.Spec.Versions {
+		versions = append(versions, strconv.Quote(v.Name))
+		if !v.Storage {
+			others = append(others, v.Name)
+		}
+	}
+	migrate := "go run code.cloudfoundry.org/eirinix/examples/migrate@latest -resource " + d.Metadata.Name
+	f := diagnosis.Finding{
+		Code: diagnosis.StillStored, Severity: diagnosis.Note, Object: subject(d),
+		Message: fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", subject(d), strings.Join(older, ", "), storage),
+		Remedy: fmt.Sprintf("before you remove a version or this webhook, migrate, which removes the others than %s from status.storedVersions: %s"+
+			" (before Kubernetes 1.37, store all objects in %s yourself, and remove the others)", storage, migrate, storage),
+	}
+	last := meta.FindStatusCondition(d.Status.Conditions, "StorageMigrating")
+	if last != nil {
+		f.Evidence = last.Message
+	}
+	switch failed := last != nil && last.Reason == "MigrationFailed"; {
+	case len(older) > 0 && last != nil && last.Status == metav1.ConditionTrue:
+		f.Remedy = "wait: once the migration has succeeded, status.storedVersions lists " + storage + " alone; to follow it, " + migrate
+	case len(older) == 0 && failed && len(others) > 0:
+		f.Severity = diagnosis.Warning
+		f.Message = fmt.Sprintf("objects of %s may still be stored in %s, although status.storedVersions does not list it: the last migration has failed, and Kubernetes removes versions from there all the same",
+			subject(d), strings.Join(others, ", "))
+		f.Remedy = fmt.Sprintf("keep the version and this webhook until a migration succeeds: %s; to list the version again, kubectl patch crd %s --subresource=status --type=merge -p '{\"status\":{\"storedVersions\":[%s]}}'",
+			migrate, d.Metadata.Name, strings.Join(versions, ","))
+	case len(older) == 0:
+		return nil
+	}
+	return []diagnosis.Finding{f}
 }
 
 // incomplete names the objects that have lost values in conversions, among the first 10,000. more means that there are
