@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -72,20 +71,16 @@ func ExampleMutation() {
 // A Rule lets an older object be edited where it does not violate the rule. Update is for transitions.
 func ExampleValidation() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-	x.AddExtension(eirinix.Validation[*appsv1.Deployment]{
-		ID: "versioned-images",
-		Rule: func(_ context.Context, _ *eirinix.Call, d *appsv1.Deployment) error {
-			var faults field.ErrorList
-			containers := field.NewPath("spec", "template", "spec", "containers")
-			for i, c := range d.Spec.Template.Spec.Containers {
-				if strings.HasSuffix(c.Image, ":latest") {
-					faults = append(faults, field.Invalid(containers.Index(i).Child("image"), c.Image, "name a version"))
-				}
+	x.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
+		ID: "versioned-settings",
+		Rule: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			if m.Data["version"] == "" {
+				return eirinix.Invalid(field.ErrorList{field.Required(field.NewPath("data").Key("version"), "")})
 			}
-			return eirinix.Invalid(faults)
+			return nil
 		},
 	})
-	fmt.Println(x.Validate(), played(x, &appsv1.Deployment{}))
+	fmt.Println(x.Validate(), played(x, &corev1.ConfigMap{Data: map[string]string{"version": "1"}}))
 	// Output: <nil> <nil>
 }
 

@@ -65,9 +65,9 @@ func TestARefusalStandsIfTheRuleIsLateOnTheOldObject(t *testing.T) {
 					rule.Rule = func(ctx context.Context, _ *Call, _ runtime.Object) error {
 						if JudgesOld(ctx) {
 							c.late(ctx)
-						} else {
-							time.Sleep(c.first)
+							return ctx.Err()
 						}
+						time.Sleep(c.first)
 						return &denial{status: metav1.Status{Code: 403, Message: "no"}}
 					}
 					req := &admissionv1.AdmissionRequest{Operation: admissionv1.Update}

@@ -60,7 +60,7 @@ var _ = Describe("A scaffolded webhook as a step", func() {
 		created := h.Create(object)
 		Expect(created).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("CREATE of settings")))
 		Expect(eirinixtest.As[*corev1.ConfigMap](created).Labels).To(Equal(map[string]string{"operation": "CREATE"}))
-		Expect(h.Update(object, object)).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("UPDATE of settings")))
+		Expect(h.Update(object, eirinixtest.As[*corev1.ConfigMap](created))).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("UPDATE of settings")))
 	})
 
 	It("is called for DELETE if its settings say so, and not otherwise", func() {
