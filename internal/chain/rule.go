@@ -17,6 +17,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
+	"code.cloudfoundry.org/eirinix/internal/settled"
 )
 
 // ofOld is the key of a context's value.
@@ -66,8 +67,8 @@ func (r *run) rule(i int, call *Call) error {
 
 // isOld reports whether the old object violated everything already that the new one does, and nothing of it was touched.
 func (r *run) isOld(now, before *denial, oldObj, newObj runtime.Object) bool {
-	was, is := jsontext.TreeOf(r.request.OldObject.Raw), jsontext.TreeOf(r.request.Object.Raw)
 	if causes := causesOf(now); len(causes) > 0 {
+		was, is := jsontext.TreeOf(r.request.OldObject.Raw), jsontext.TreeOf(r.request.Object.Raw)
 		type violation struct{ kind, field string }
 		old, origins := map[violation]bool{}, patch.OriginsOf(oldObj, newObj)
 		for _, c := range causesOf(before) {
@@ -82,7 +83,8 @@ func (r *run) isOld(now, before *denial, oldObj, newObj runtime.Object) bool {
 			return !ok || !old[violation{string(c.Type), o.Path}] || !sameText(valueAt(was, o.Before), value)
 		})
 	}
-	return len(causesOf(before)) == 0 && now.status.Message == before.status.Message && unchangedButMetadata(was, is)
+	return len(causesOf(before)) == 0 && now.status.Message == before.status.Message &&
+		settled.SameMembers(r.request.OldObject.Raw, r.request.Object.Raw, "metadata", "status")
 }
 
 func causesOf(d *denial) []metav1.StatusCause {
@@ -117,19 +119,6 @@ func sameText(a, b *jsontext.Tree) bool {
 		return a.IsAbsent() && b.IsAbsent()
 	}
 	return bytes.Equal(a.Append(nil), b.Append(nil))
-}
-
-// unchangedButMetadata reports whether an update changes nothing but metadata and status.
-func unchangedButMetadata(was, is *jsontext.Tree) bool {
-	if !was.IsObject() || !is.IsObject() {
-		return false
-	}
-	differs := func(in *jsontext.Tree) func(*jsontext.Tree) bool {
-		return func(member *jsontext.Tree) bool {
-			return member.Name != "metadata" && member.Name != "status" && !sameText(member, in.Member(member.Name))
-		}
-	}
-	return !slices.ContainsFunc(was.Items, differs(is)) && !slices.ContainsFunc(is.Items, differs(was))
 }
 
 // both joins what the callback and the rule of a step have said. A denial is final, also if the other one has failed.

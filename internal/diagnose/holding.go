@@ -3,10 +3,10 @@ package diagnose
 // This file names the objects that cannot be deleted while this program does not answer.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -20,48 +20,30 @@ func (d *diagnostic) checkHolding() {
 	if d.through || (diagnosis.Report{Findings: d.findings}).Err() == nil {
 		return
 	}
-	holding := map[string][]string{} // by configuration
+	held := map[configuration][]string{}
 	for _, h := range d.live {
-		if why := h.holds(); why != "" {
-			holding[h.configuration.String()] = append(holding[h.configuration.String()], fmt.Sprintf("%s %s", h.Name, why))
+		switch {
+		case h.ignores():
+		case slices.ContainsFunc(h.Rules, isForDelete):
+			held[h.configuration] = append(held[h.configuration], h.Name+" is called for DELETE")
+		case webhookconf.HoldsDying(h.MutatingWebhook):
+			held[h.configuration] = append(held[h.configuration], h.Name+" is called when a finalizer is removed (Settings.EveryUpdate)")
 		}
 	}
 	for _, name := range d.converting {
-		crd := configuration{webhookconf.CRD, name}.String()
-		holding[crd] = append(holding[crd], "objects that are stored in another version than the requested one can neither be read nor changed")
+		held[configuration{webhookconf.CRD, name}] = []string{"objects that are stored in another version than the requested one can neither be read nor changed"}
 	}
-	for _, object := range slices.Sorted(maps.Keys(holding)) {
-		d.add(warning(diagnosis.HoldsObjects, object,
-			fmt.Sprintf("while this program does not answer, %s keeps objects, and namespaces with such objects, from being deleted: %s", object, listed(holding[object])),
-			"let the program answer; only if it is gone for good, "+gone(object)))
-	}
-}
-
-// gone says how to let go what a program has left behind.
-func gone(object string) string {
-	if strings.HasPrefix(object, webhookconf.CRD.Name+" ") {
-		return "set spec.conversion.strategy to None, if all stored objects have one version"
-	}
-	return "call its Unregister"
-}
-
-// holds says which deletions fail while the webhook does not answer, or "".
-func (h hook) holds() string {
-	operations := []string{}
-	for _, r := range h.Rules {
-		for _, o := range r.Operations {
-			operations = append(operations, string(o))
+	for _, by := range slices.SortedFunc(maps.Keys(held), func(a, b configuration) int { return cmp.Compare(a.String(), b.String()) }) {
+		remedy := "call its Unregister"
+		if by.kind == webhookconf.CRD {
+			remedy = "set spec.conversion.strategy to None, if all stored objects have one version"
 		}
+		d.add(warning(diagnosis.HoldsObjects, by.String(),
+			fmt.Sprintf("while this program does not answer, %s keeps objects, and namespaces with such objects, from being deleted: %s", by, listed(held[by])),
+			"let the program answer; only if it is gone for good, "+remedy))
 	}
-	asks := func(o admissionregistrationv1.OperationType) bool {
-		return slices.Contains(operations, string(o)) || slices.Contains(operations, string(admissionregistrationv1.OperationAll))
-	}
-	switch {
-	case h.ignores():
-	case asks(admissionregistrationv1.Delete):
-		return "is called for DELETE"
-	case asks(admissionregistrationv1.Update) && !webhookconf.LetsDyingGo(h.MatchConditions):
-		return "is called when a finalizer is removed (Settings.EveryUpdate)"
-	}
-	return ""
+}
+
+func isForDelete(r admissionregistrationv1.RuleWithOperations) bool {
+	return slices.Contains(r.Operations, admissionregistrationv1.Delete) || slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
 }

@@ -106,6 +106,7 @@ var _ = DescribeTable("While no call comes through, objects are held by", func(w
 	Entry("a step for every update", " is called when a finalizer is removed (Settings.EveryUpdate)", func(s *webhookconf.Settings) { s.EveryUpdate = true }, admissionregistrationv1.Update),
 	Entry("no step for other updates", "", func(*webhookconf.Settings) {}, admissionregistrationv1.Update),
 	Entry("no step for creations", "", func(s *webhookconf.Settings) { s.EveryUpdate = true }, admissionregistrationv1.Create),
+	Entry("no step for a subresource", "", func(s *webhookconf.Settings) { s.Rules[0].Resources = []string{"pods/status"} }, admissionregistrationv1.Update),
 	Entry("no step that ignores failures", "", func(s *webhookconf.Settings) { s.FailurePolicy = admissionregistrationv1.Ignore }, admissionregistrationv1.Delete),
 )
 

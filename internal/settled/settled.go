@@ -47,28 +47,32 @@ func inCEL(names []string) string { return "['" + strings.Join(names, "', '") + 
 // resourceVersion. What differs in its text counts as changed, and so does everything in a subresource.
 func Is(req *admissionv1.AdmissionRequest) bool {
 	was, is := req.OldObject.Raw, req.Object.Raw
+	if req.SubResource != "" || req.Operation != admissionv1.Update && req.Operation != admissionv1.Delete {
+		return false
+	}
+	// The old metadata is read once. Most updates differ behind it, which a comparison of texts finds.
+	c, dying := jsontext.Reader{Text: was}, false // kept by finalizers or a grace period
+	if !c.Member("metadata") {
+		return false
+	}
+	from := c.At
+	for more := c.Enter('{'); more; more = c.More('{') {
+		if name, value := string(c.Name()), c.Value(); name == "deletionTimestamp" {
+			dying = string(value) != "null"
+		}
+	}
 	switch {
-	case req.SubResource != "" || req.Operation != admissionv1.Update && req.Operation != admissionv1.Delete:
+	case c.Failed():
 		return false
-	case isDying(was):
+	case dying:
 		return req.Operation == admissionv1.Delete || SameMembers(was, is, others...) &&
-			SameMembers(Member(was, "metadata"), Member(is, "metadata"), housekeeping...)
-	case req.Operation == admissionv1.Delete:
+			SameMembers(was[from:c.At], Member(is, "metadata"), housekeeping...)
+	case req.Operation == admissionv1.Delete || !bytes.HasPrefix(is, was[:from]) || !bytes.HasSuffix(is, was[c.At:]):
 		return false
 	}
-	a, b := jsontext.Reader{Text: was}, jsontext.Reader{Text: is}
-	if !a.Member("metadata") || !b.Member("metadata") || !bytes.Equal(was[:a.At], is[:b.At]) {
-		return false
-	}
-	wasMetadata, isMetadata := a.Value(), b.Value()
-	return !a.Failed() && !b.Failed() && bytes.Equal(was[a.At:], is[b.At:]) &&
-		SameMembers(wasMetadata, isMetadata, "managedFields", "resourceVersion")
-}
-
-// isDying reports whether an object has been deleted, and is kept by its finalizers or its grace period.
-func isDying(raw []byte) bool {
-	c := jsontext.Reader{Text: raw}
-	return c.Peek() == '{' && c.Member("metadata") && c.Member("deletionTimestamp") && !c.Null() && !c.Failed()
+	now := jsontext.Reader{Text: is, At: from}
+	metadata := now.Value()
+	return !now.Failed() && bytes.Equal(is[now.At:], was[c.At:]) && SameMembers(was[from:c.At], metadata, "managedFields", "resourceVersion")
 }
 
 // Member returns the text of an object's member, or nil.

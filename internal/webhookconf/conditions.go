@@ -29,9 +29,9 @@ func conditionsFor(s Settings) []admissionregistrationv1.MatchCondition {
 	return conditions
 }
 
-// LetsDyingGo reports whether one of these matchConditions lets dying objects go.
-func LetsDyingGo(all []admissionregistrationv1.MatchCondition) bool {
-	return len(WithoutDying(all)) < len(all)
+// HoldsDying reports whether a webhook is called for whatever is done to a dying object.
+func HoldsDying(w admissionregistrationv1.MutatingWebhook) bool {
+	return slices.ContainsFunc(w.Rules, ofDying) && len(WithoutDying(w.MatchConditions)) == len(w.MatchConditions)
 }
 
 // WithoutDying returns matchConditions without the one that lets dying objects go.
