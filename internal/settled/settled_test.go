@@ -116,6 +116,10 @@ var _ = DescribeTable("A request is not settled", func(of func() *admissionv1.Ad
 	}),
 	Entry("if it writes status", func() *admissionv1.AdmissionRequest { return request(alive, `"s":1`, `"s":2`) }),
 	Entry("if it changes the generation", func() *admissionv1.AdmissionRequest { return request(alive, `"generation":1`, `"generation":2`) }),
+	Entry("if it changes a member in front of metadata", func() *admissionv1.AdmissionRequest {
+		return request(strings.Replace(alive, `"metadata"`, `"data":1,"metadata"`, 1), `"data":1`, `"data":2`)
+	}),
+	Entry("if it adds a member behind metadata", func() *admissionv1.AdmissionRequest { return request(alive, `,"spec"`, `,"extra":1,"spec"`) }),
 	Entry("if it changes spec", func() *admissionv1.AdmissionRequest { return request(alive, `"n":1`, `"n":2`) }),
 	Entry("if it changes spec of a dying object", func() *admissionv1.AdmissionRequest { return request(dying, `"n":1`, `"n":2`, `["x/y"]`, `[]`) }),
 	Entry("if it changes deep in spec", func() *admissionv1.AdmissionRequest { return request(dying, `"b":null`, `"b":0`) }),
