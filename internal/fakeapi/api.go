@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -26,8 +27,8 @@ import (
 
 // API is a Kubernetes API in memory, for handlers that use a client. It holds the objects that it was given, and a
 // record of every request. It accepts writes as an API server without admission, defaulting and validation would.
-// Clients of all kinds can use it: Client, and those of client-go with RestConfig. Watches are refused, so caches and
-// informers do not work. The clients of a Manager that is connected to it read directly.
+// Clients of all kinds can use it: Client, and those of client-go with RestConfig. Watches are refused there, so caches
+// and informers do not work. The clients of a Manager that is connected to it read directly. A Server serves watches.
 //
 // Make one with New. It is safe for concurrent use.
 type API struct {
@@ -36,7 +37,10 @@ type API struct {
 	client client.Client
 
 	mu       sync.Mutex
-	objects  map[objectKey]*unstructured.Unstructured
+	objects  map[objectKey]*object
+	servers  []*Server
+	changes  []*change // since the version base; only for servers
+	base     int
 	version  int // the last resourceVersion that was assigned
 	requests []Request
 	stalled  chan struct{} // nil unless all requests stall
@@ -45,6 +49,27 @@ type API struct {
 type objectKey struct {
 	schema.GroupResource
 	namespace, name string
+}
+
+// object is a stored object, which never changes.
+type object struct {
+	*unstructured.Unstructured
+	texts map[schema.GroupVersion][]byte // as JSON; guarded by the API's mu
+}
+
+// text returns the object in a version, as JSON. The caller holds mu, and must not change the result.
+func (o *object) text(version schema.GroupVersion) []byte {
+	text, ok := o.texts[version]
+	if !ok {
+		tree := maps.Clone(o.Object)
+		tree["apiVersion"] = version.String()
+		text, _ = json.Marshal(tree) // a tree of JSON
+		if o.texts == nil {
+			o.texts = map[schema.GroupVersion][]byte{}
+		}
+		o.texts[version] = text
+	}
+	return text
 }
 
 // Request is a request to an API.
@@ -92,7 +117,7 @@ func (r Request) String() string {
 // New makes an API of the kinds that scheme and mapper know, with these objects in it. Objects are of the scheme or
 // unstructured.
 func New(scheme *runtime.Scheme, mapper meta.RESTMapper, objects ...client.Object) (*API, error) {
-	a := &API{scheme: scheme, mapper: mapper, objects: map[objectKey]*unstructured.Unstructured{}}
+	a := &API{scheme: scheme, mapper: mapper, objects: map[objectKey]*object{}}
 	for _, object := range objects {
 		if err := a.Put(object); err != nil {
 			return nil, err
@@ -124,7 +149,7 @@ func (a *API) Put(object client.Object) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.store(objectKey{mapping.Resource.GroupResource(), u.GetNamespace(), u.GetName()}, u)
+	a.commit(objectKey{mapping.Resource.GroupResource(), u.GetNamespace(), u.GetName()}, u)
 	return nil
 }
 
@@ -134,14 +159,40 @@ func (a *API) Put(object client.Object) error {
 func (a *API) Objects() []*unstructured.Unstructured {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return list.Of(a.keys(), func(key objectKey) *unstructured.Unstructured { return a.objects[key] })
+	return list.Of(keys(a.objects), func(key objectKey) *unstructured.Unstructured { return a.objects[key].Unstructured })
 }
 
 // Remove removes an object, if it exists.
 func (a *API) Remove(resource schema.GroupResource, namespace, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.objects, objectKey{resource, namespace, name})
+	if key := (objectKey{resource, namespace, name}); a.objects[key] != nil {
+		a.commit(key, nil)
+	}
+}
+
+// Backup is what an API held at a time.
+type Backup struct {
+	objects map[objectKey]*object
+	version int
+}
+
+// Backup returns what the API holds.
+func (a *API) Backup() *Backup {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Backup{maps.Clone(a.objects), a.version}
+}
+
+// Restore puts a backup in the place of all objects, as a restore of etcd does: resourceVersions that were assigned
+// since then are assigned again. All servers start anew.
+func (a *API) Restore(b *Backup) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.objects, a.version, a.changes, a.base = maps.Clone(b.objects), b.version, nil, b.version
+	for _, s := range a.servers {
+		s.restart()
+	}
 }
 
 // connection is a client's connection to an API.
@@ -166,7 +217,9 @@ func Of(c *rest.Config) *API {
 // the process. The caller owns the result.
 func (a *API) RestConfig() *rest.Config {
 	return &rest.Config{
-		Host: "http://api.invalid", Transport: connection{inprocess.Transport{Handler: http.HandlerFunc(a.serve)}, a}, QPS: -1,
+		Host:          "http://api.invalid",
+		Transport:     connection{inprocess.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil) })}, a},
+		QPS:           -1,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, // otherwise clients choose protobuf
 	}
 }
