@@ -83,7 +83,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f.interrupted = err != nil
+		// An API server that stops ends its watches as if they were over. One that refuses a watch has not stopped.
+		f.interrupted = err != nil && (!apierrors.IsForbidden(err) || f.listed.IsZero()) || !known.IsZero() && time.Since(known) < f.agreed-early
 		if outdated(err) {
 			f.version = ""
 		}
@@ -131,7 +132,7 @@ func (f *Follower) follow(ctx context.Context) (known time.Time, err error) {
 		return known, err
 	}
 	if f.version == "" {
-		err = f.list(ctx)
+		err = f.list(ctx, nil)
 	}
 	if err != nil {
 		return known, err
@@ -140,7 +141,8 @@ func (f *Follower) follow(ctx context.Context) (known time.Time, err error) {
 }
 
 // locate finds out after an interruption whether the watch can go on. It cannot if the cluster has gone back, as after a
-// restore: the API server would wait for a version of the future.
+// restore: the API server would wait for a version of the future, or, once its versions have caught up, leave out changes.
+// Only a list shows those, so objects that fit into a page are listed.
 func (f *Follower) locate(ctx context.Context) error {
 	if f.listed.IsZero() && !f.Resumes(f.listed) {
 		f.version = ""
@@ -148,21 +150,23 @@ func (f *Follower) locate(ctx context.Context) error {
 	if f.version == "" || !f.interrupted {
 		return nil
 	}
-	page, err := f.List(ctx, metav1.ListOptions{Limit: 1})
+	page, err := f.List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil {
 		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(page.GetResourceVersion(), f.version); err != nil || order < 0 {
-		f.version = ""
+	if order, err := resourceversion.CompareResourceVersion(page.GetResourceVersion(), f.version); err != nil || order < 0 || page.GetContinue() == "" {
+		return f.list(ctx, page)
 	}
 	return nil
 }
 
-// list takes all objects.
-func (f *Follower) list(ctx context.Context) error {
+// list takes all objects. The first page is known already, unless it is nil.
+func (f *Follower) list(ctx context.Context, page client.ObjectList) (err error) {
 	f.Restart()
-	for o := (metav1.ListOptions{Limit: pageSize}); ; {
-		page, err := f.List(ctx, o)
+	for o := (metav1.ListOptions{Limit: pageSize}); ; page = nil {
+		if page == nil {
+			page, err = f.List(ctx, o)
+		}
 		if apierrors.IsResourceExpired(err) && o.Continue != "" { // the pages took too long; all at once then
 			o = metav1.ListOptions{}
 			f.Restart()
