@@ -126,6 +126,22 @@ var _ = Describe("Restore", func() {
 		Expect(Must(state.Current()).Equal(Must(restored.Current()))).To(BeTrue())
 	})
 
+	It("ends a contest with a replica that began anew and has registered its CA: the one that configurations pin stays", func() {
+		c.delete()
+		newcomer, _ := restore(c.store(), nil, nil)
+		began := Must(newcomer.Current())
+		pins := func(certificate *x509.Certificate) bool { return certificate.Equal(began.Certificate) }
+		before := c.writes()
+		state, outcome := restore(c.store(), known, pins)
+		Expect(outcome).To(Equal(certsecret.Adopted))
+		Expect(Must(state.Current()).Equal(began)).To(BeTrue())
+		Expect(c.writes()).To(Equal(before))
+		_, outcome = restore(c.store(), known, func(certificate *x509.Certificate) bool {
+			return pins(certificate) || certificate.Equal(held.Certificate)
+		})
+		Expect(outcome).To(Equal(certsecret.Restored), "API servers trust both, so the older one goes on")
+	})
+
 	It("does not put back a CA that has expired", func() {
 		c.delete()
 		state, outcome := restore(c.storeAt(now.Add(10*year+day)), known, nil)

@@ -264,10 +264,20 @@ func (s *Store) judge(secret *corev1.Secret, known *State, list allowlist) findi
 	case f.authority != nil && (f.newer() || immutable(secret)):
 		// It cannot be repaired, but every replica finds the same usable CA in it.
 		f.outcome = Adopted
-	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion:
+	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion && !f.succeeds(known, list.pinned):
 		s.putBack(&f, known)
 	}
 	return f
+}
+
+// succeeds reports whether a replica that found neither a Secret nor a configuration, as where their namespace was deleted
+// and made again, has begun anew: its CA is of another lineage, and configurations pin it and not the known one. It would not
+// take the known one back, so replicas that put that back would write against it for ever. A client that can write the Secret
+// alone cannot pin a CA.
+func (f finding) succeeds(known *State, pinned Pinned) bool {
+	held, err := known.Current()
+	return err == nil && pinned != nil && f.documented && f.authority != nil && f.state.Lineage != known.Lineage &&
+		pinned(f.authority.Certificate) && !pinned(held.Certificate)
 }
 
 // repair uses the contents of an existing Secret and writes it only if something is wrong with it.
