@@ -142,7 +142,8 @@ type ExtensionManager struct {
 	api       cluster.API             // the state that the library's own requests share
 	program   atomic.Pointer[program] // nil until steps are served
 	taps      seam.Taps
-	pods      chain.Pods // the pods that extensions are working on
+	pods      chain.Pods      // the pods that extensions are working on
+	network   serving.Network // of a test; set before the Manager runs
 }
 
 // setup is what a program has given to its Manager. The slices only grow, so a copy does not change.

@@ -209,7 +209,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 		Clients: p.clients, Options: desired.Options, Entries: desired.Entries, Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.Load().entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(), ModesFrom: p.modes.ConfigMap, Modes: p.modes.Describe,
-		Sends: p.reports.SendsCanary, Registers: listen != "" && *p.m.GetManagerOptions().RegisterWebHook,
+		Sends: p.reports.SendsCanary, Network: p.m.network, Registers: listen != "" && *p.m.GetManagerOptions().RegisterWebHook,
 		ListsAll: p.rights != nil && p.rights.ListsAll,
 	}
 	c.Waiting = p.resolved.Load().heldBack(desired)

@@ -20,6 +20,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -35,7 +36,8 @@ func seamOf(manager any) (seam.Program, error) {
 		Fingerprint: s.options.OperatorFingerprint, Log: m.given().log(),
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
-		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.taps.Start, Deployment: m.deployment, Offline: m.offline, SetLifetimes: m.setLifetimes,
+		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.taps.Start, Deployment: m.deployment, Offline: m.offline,
+		SetLifetimes: m.setLifetimes, SetNetwork: func(n serving.Network) { m.network = n },
 	}, nil
 }
 

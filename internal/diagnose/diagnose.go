@@ -89,6 +89,7 @@ type Config struct {
 	// Sends is called when Watch has sent a canary, whether it was answered or not. nil is not called.
 	Sends func()
 
+	Network serving.Network
 	Timeout time.Duration // for each check; 0 means 5 s
 	Settle  time.Duration // how long the API server may take to observe a new configuration; 0 means 5 s
 }

@@ -62,7 +62,7 @@ func (d *diagnostic) probe(ctx context.Context, then func(net.Conn) error) error
 func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Config, then func(net.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	connection, err := d.Network.DialTLS(ctx, address, config)
 	if err != nil {
 		return err
 	}

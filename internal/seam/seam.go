@@ -31,6 +31,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rights"
+	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -61,8 +62,10 @@ type Program struct {
 	// read. All other fields are valid then.
 	Deployment func(NewMapper) (Deployment, error)
 
-	// SetLifetimes changes the lifetimes of certificates for a test, before the Manager runs.
+	// SetLifetimes changes the lifetimes of certificates for a test, before the Manager runs. SetNetwork changes where it
+	// listens.
 	SetLifetimes func(Lifetimes)
+	SetNetwork   func(serving.Network)
 
 	// Offline returns what the program would serve and register in a World.
 	Offline func(World) (Offline, error)

@@ -53,8 +53,9 @@ type Leaf struct {
 	now      func() time.Time
 
 	current atomic.Pointer[signed]
-	writing sync.Mutex    // one Use at a time
-	changed chan struct{} // wakes Run
+	proof   atomic.Pointer[proof] // of the last Verify that succeeded
+	writing sync.Mutex            // one Use at a time
+	changed chan struct{}         // wakes Run
 }
 
 // signed is a certificate with its CA and schedule. It is immutable once it is stored.
@@ -216,7 +217,11 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	if len(bytes.TrimSpace(bundlePEM)) == 0 {
 		return errors.New("the caBundle is empty")
 	}
-	roots := x509.NewCertPool()
+	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.ServerTime()))
+	if l.proof.Load().holds(s, bundlePEM, moment) {
+		return nil
+	}
+	proof, roots := &proof{of: s, bundle: string(bundlePEM), until: s.certificate.Leaf.NotAfter}, x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundlePEM) { // the API server loads it the same way
 		return errors.New("the caBundle holds no readable certificate")
 	}
@@ -224,16 +229,36 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	if err != nil {
 		return err
 	}
-	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.ServerTime()))
 	for _, host := range hosts.All() {
-		_, err := s.certificate.Leaf.Verify(x509.VerifyOptions{
+		chains, err := s.certificate.Leaf.Verify(x509.VerifyOptions{
 			DNSName: host, Roots: roots, Intermediates: ca.Pool(s.authority.Chain...), CurrentTime: moment,
 		})
 		if err != nil {
 			return s.explain(host, err)
 		}
+		for _, c := range chains[0] {
+			if c.NotBefore.After(proof.from) {
+				proof.from = c.NotBefore
+			}
+			if c.NotAfter.Before(proof.until) {
+				proof.until = c.NotAfter
+			}
+		}
 	}
+	l.proof.Store(proof)
 	return nil
+}
+
+// proof is a caBundle that a certificate has been verified against, and the time for which the result holds. A process at
+// rest asks for it every minute.
+type proof struct {
+	of          *signed
+	bundle      string
+	from, until time.Time
+}
+
+func (p *proof) holds(of *signed, bundle []byte, at time.Time) bool {
+	return p != nil && p.of == of && p.bundle == string(bundle) && !at.Before(p.from) && !at.After(p.until)
 }
 
 // explain describes, in terms of the caBundle, why a served certificate does not verify.

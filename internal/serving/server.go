@@ -50,6 +50,7 @@ type Server struct {
 	Log            logr.Logger
 	Clients        *Clients            // nil allows every client; the health endpoints always do
 	TLS            []func(*tls.Config) // the program's changes, which CheckTLS has accepted
+	Network        Network
 
 	most     int // connections; 0 means maxConnections
 	open     connections
@@ -87,7 +88,7 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 	// stops the server.
 	s.open.most, s.open.log = cmp.Or(s.most, maxConnections), s.Log
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	inner := webhook.NewServer(webhook.Options{
+	inner := s.Network.newServer(webhook.Options{
 		Host: s.Host, Port: port,
 		TLSOpts: []func(*tls.Config){s.configure},
 	})
@@ -137,20 +138,18 @@ func (s *Server) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dialer := tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: time.Second},
-		Config: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			InsecureSkipVerify: true, // compared byte by byte with our own instead
-			VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
-				if len(raw) == 0 || string(raw[0]) != string(own.Certificate[0]) {
-					return errors.New("another process answers on the port")
-				}
-				return nil
-			},
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := s.Network.DialTLS(ctx, net.JoinHostPort(s.Host, strconv.Itoa(s.port)), &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // compared byte by byte with our own instead
+		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+			if len(raw) == 0 || string(raw[0]) != string(own.Certificate[0]) {
+				return errors.New("another process answers on the port")
+			}
+			return nil
 		},
-	}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(s.Host, strconv.Itoa(s.port)))
+	})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,7 +34,10 @@ func (w webhook) address() map[string]any {
 
 // call returns the address that the API server calls, and the caBundle.
 func (w webhook) call() (c admissionregistrationv1.WebhookClientConfig) {
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(w.address(), &c) // an API server has read it too
+	address := maps.Clone(w.address())
+	delete(address, "caBundle")                                            // which the converter would take through JSON
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(address, &c) // an API server has read it too
+	c.CABundle = w.bundle()
 	return c
 }
 
@@ -42,7 +46,11 @@ func (w webhook) path() string {
 	return path
 }
 
-func (w webhook) bundle() []byte { return w.call().CABundle }
+func (w webhook) bundle() []byte {
+	text, _ := w.address()["caBundle"].(string)
+	bundle, _ := base64.StdEncoding.DecodeString(text)
+	return bundle
+}
 
 // trust sets the caBundle. An empty one is left out: then the API server uses the CAs of its machine.
 func (w webhook) trust(bundle []byte) {

@@ -178,7 +178,7 @@ func renewed[T any](old map[string]any, value T) map[string]any {
 	var known T
 	convert := runtime.DefaultUnstructuredConverter
 	tree, _ := convert.ToUnstructured(&value) // cannot fail for a type of the API
-	if old == nil || convert.FromUnstructured(old, &known) != nil {
+	if old == nil || equality.Semantic.DeepEqual(old, tree) || convert.FromUnstructured(old, &known) != nil {
 		return tree
 	}
 	read, _ := convert.ToUnstructured(&known)
