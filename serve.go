@@ -303,6 +303,7 @@ func (r *run) newServer(certs controller.Certificates) (serving.Receiver, *admit
 		Handler:        m.tapped(handler),
 		Log:            log,
 		TLS:            append(slices.Clip(inherited), o.TLS),
+		Network:        m.network,
 	}
 	handler.Draining = server.Draining
 	return server, handler, nil
@@ -330,6 +331,7 @@ func (r *run) drain(server serving.Receiver) error {
 func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
+	aside := o.UnregisterOnStop && p.controller.StandsAside(leaving)
 	if err := p.controller.Leave(leaving, o.single()); err != nil {
 		log.Info("could not record in the Lease that this replica stops; other versions notice within 20 s", "reason", err.Error())
 	}
@@ -339,7 +341,7 @@ func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
 	p.controller.Stop(ctx) // otherwise it would write them again at once
-	if state := p.controller.State(); state.First != "" && state.First != state.Desired.Version {
+	if aside {
 		return nil // another version or another program has registered them
 	}
 	if err := p.controller.Remove(ctx); err != nil {

@@ -136,8 +136,9 @@ type Controller struct {
 	state    atomic.Pointer[State]
 
 	// The fields below belong to the pass.
-	unknown           bool // this process has no right to read the Lease
-	refused           bool // the registration of another program stands
+	standing          string // the version that stands in the configurations
+	unknown           bool   // this process has no right to read the Lease
+	refused           bool   // the registration of another program stands
 	registration      webhookconf.Registration
 	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
 	inForce           map[string][]string // steps that the API server calls, by path
@@ -394,6 +395,16 @@ func (c *Controller) until(at time.Time) time.Duration {
 		return rest
 	}
 	return min(max(at.Sub(c.Now()), time.Millisecond), rest)
+}
+
+// byOwnClock returns the moment at which c.Now is as far on as another clock, which shows now, at that time; zero for zero.
+// Certificates have a clock that may be behind for ever. Its times, taken for those of c.Now, would be over, and the next
+// pass due at once.
+func (c *Controller) byOwnClock(at, now time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	return c.Now().Add(at.Sub(now))
 }
 
 func (c *Controller) jitter(d time.Duration) time.Duration {

@@ -69,7 +69,7 @@ func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { retu
 func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan Plan, err error) {
 	now := f.Now()
 	if f.Certificate() != nil {
-		plan.RequeueAt = f.takeOver(c, o, now)
+		plan.RequeueAt = c.byOwnClock(f.takeOver(c, o, now), now)
 	}
 	_, _, plan.Waiting = f.Current()
 	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
@@ -79,7 +79,7 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 		var until time.Time
 		plan.Tolerated, until = f.foreign.Tolerate(o.Live, plan.Want, now,
 			func(*x509.Certificate) time.Duration { return c.Retain }, func(*x509.Certificate) bool { return true })
-		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, until)
+		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, c.byOwnClock(until, now))
 	}
 	s := ca.RotationState{Live: o.Live, Bundle: plan.Want, Tolerated: plan.Tolerated}
 	if name, missing := s.Missing(); missing {

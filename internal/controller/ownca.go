@@ -180,7 +180,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 	s := k.rotationState(c, state, live, unseen)
 	step := ca.NextStep(s)
 	plan := Plan{
-		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: step.At,
+		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: c.byOwnClock(step.At, s.Now),
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        state,
 	}

@@ -365,11 +365,14 @@ func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, time
 	switch {
 	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):
 		*state = repair{inOrder: now}
-	case ok && now.Sub(state.inOrder) > quiet:
+	case state.since.IsZero() && !state.inOrder.IsZero() && now.Sub(state.inOrder) > quiet:
 		d.failures.Forget(object)
-	case !ok && state.inOrder.IsZero():
+	}
+	switch {
+	case ok:
+	case state.inOrder.IsZero():
 		return now, 0
-	case !ok && state.since.IsZero():
+	case state.since.IsZero():
 		state.since, state.due = now, now.Add(d.failures.When(object))
 	}
 	return state.due, d.failures.NumRequeues(object)

@@ -653,3 +653,40 @@ func (s *solo) state() *certsecret.State {
 	GinkgoHelper()
 	return must(spectest.DecodeState(s.secret.latest().object.(*corev1.Secret).Data, s.now))
 }
+
+var _ = It("A replica that stops stands aside for a version that the API server has, and not for one that a late copy shows", func() {
+	s := newSolo()
+	c := s.replica(fixed, func(c *controller.Config) { c.Cache = copies{process: s.process} })
+	Expect(c.StandsAside(context.Background())).To(BeFalse(), "it is first itself")
+	first := c.State().First
+	Expect(c.Replace(context.Background(), desired("two", "other"), false, func(map[string]rollout.Route) error { return nil })).To(Succeed())
+	Expect(c.StandsAside(context.Background())).To(BeTrue(), "other replicas may still be of the version that it has left")
+	s.works(c, 3*time.Second)
+	s.process.back = s.now.Add(time.Hour)
+	Expect(c.StandsAside(context.Background())).To(BeTrue(), "the API server does not answer, and the last pass has seen it")
+	s.process.back = time.Time{}
+	lease := s.object(newLease(leaseName))
+	gone := lease.latest().object.DeepCopyObject().(*unstructured.Unstructured)
+	gone.SetAnnotations(rollout.Read(gone.GetAnnotations()).Leave(first, true).Write(gone.GetAnnotations()))
+	s.put(lease, gone, true)
+	Expect(c.StandsAside(context.Background())).To(BeFalse(), "no watch has delivered that yet")
+})
+
+var _ = It("A replica waits for a moment of the certificates' clock, which may be behind its own for ever", func() {
+	s := newSolo()
+	behind := func() time.Time { return s.process.now().Add(-30 * time.Minute) }
+	c := s.replica(func(c *controller.Config) {
+		own := c.Certificates.(*controller.OwnCA)
+		own.Now, own.Store.Now, own.Leaf = behind, behind, serving.NewLeaf([]string{host}, time.Hour, behind)
+	})
+	s.edit(s.secret, func(secret client.Object) {
+		secret.SetAnnotations(map[string]string{certsecret.RotateAnnotation: "now"})
+	})
+	s.works(c, 40*time.Minute) // by its own clock, the hour for which the old CA is retained is over; by that of the certificates, it is not
+	passes := 0
+	for until := s.now.Add(15 * time.Minute); s.now.Before(until) && passes < 1000; passes++ {
+		s.pass(spectest.Must(c.Reconcile(context.Background())))
+	}
+	Expect(passes).To(BeNumerically("<", 30))
+	Expect(s.state().Phase).To(Equal(ca.Retaining))
+})
