@@ -60,13 +60,19 @@ fips: ## the specs of TLS, certificates and rotation, where the standard library
 .PHONY: fast
 fast: export KUBEBUILDER_ASSETS = /no/API/server
 fast: ## the specs that need no API server; one that starts one fails
-	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-w -p 4 . ./internal/... -ginkgo.label-filter='!api-server && !slow'
+	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-w -p 4 . $$(go list ./internal/... | grep -v /inprocess$$) -ginkgo.label-filter='!api-server && !slow'
+	@EIRINIX_SEEDS=60 go test -vet=off -ldflags=-w -run '^Test[^D]' ./internal/inprocess ./testing/internal/world
+
+.PHONY: seeds
+seeds: ## N (1000) lives of whole programs in memory, from SEED (0) on, each with faults of its own; then each known defect is put back and looked for (DEFECTS=F1,cut)
+	@EIRINIX_SEEDS=$(or $(N),1000) EIRINIX_SEED=$(or $(SEED),0) go test -vet=off -ldflags=-w -v -timeout 24h -run '^TestSeeds$$' ./testing/internal/world
+	@EIRINIX_DEFECTS=$(or $(DEFECTS),all) EIRINIX_SEEDS=$(or $(N),1000) go test -vet=off -ldflags=-w -v -timeout 24h -run '^TestDefects$$' ./testing/internal/world
 
 .PHONY: fast-testing
 fast-testing: export KUBEBUILDER_ASSETS = /no/API/server
 fast-testing: ## the same for testing, preview and examples
 	@go test -vet=off ./examples/hello/...
-	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$|OfAnAPIServer$$' ./testing ./testing/internal/... ./preview \
+	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$|OfAnAPIServer$$' ./testing $$(go list ./testing/internal/... | grep -v /world) ./preview \
 		./examples/demo -ginkgo.label-filter='!api-server && !slow'
 
 .PHONY: conformance

@@ -1,0 +1,403 @@
+package world
+
+// This file is how an API server calls webhooks: from a copy of the configurations that lags, over connections that it
+// keeps, to one of the replicas that its copy of the endpoints holds.
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"time"
+
+	jsonpatchv4 "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// hook is an entry of a configuration as an API server uses it.
+type hook struct {
+	admissionregistrationv1.ValidatingWebhook // which has all that both kinds have in common
+	mutating                                  bool
+	version                                   string // that is registered
+}
+
+// configurations are the kinds that hold webhooks, in the order in which an API server calls them.
+var configurations = []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+
+// webhooksOf decodes the entries of a configuration; nil for a nil object.
+func webhooksOf(object *unstructured.Unstructured) (all []hook) {
+	if object == nil {
+		return nil
+	}
+	entries, _ := object.Object["webhooks"].([]any)
+	for _, e := range entries {
+		h := hook{mutating: object.GetKind() == configurations[0], version: object.GetAnnotations()[webhookconf.VersionAnnotation]}
+		tree, _ := e.(map[string]any)
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &h.ValidatingWebhook) == nil {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// lags makes the copies of configurations later than usual.
+func (s *apiServer) lags(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extra = by
+}
+
+// entries returns the webhooks in the copy of this API server.
+func (s *apiServer) entries(kind string) []hook {
+	s.mu.Lock()
+	late := s.lag + s.extra
+	s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	now := time.Now()
+	object := s.w.history[kind].copied(now, late)
+	if object == nil {
+		return nil
+	}
+	hooks, ok := s.w.decoded[object]
+	if !ok {
+		hooks = webhooksOf(object)
+		s.w.decoded[object] = hooks
+	}
+	return hooks
+}
+
+// ask is a request that webhooks admit.
+type ask struct {
+	operation   admissionv1.Operation
+	resource    metav1.GroupVersionResource
+	kind        metav1.GroupVersionKind
+	object, old *unstructured.Unstructured
+	dry         bool
+}
+
+// selects reports whether an API server calls the webhook for the request.
+func (h hook) selects(a ask, namespace labels.Set) bool {
+	matches := false
+	for _, r := range h.Rules {
+		matches = matches || has(r.Operations, admissionregistrationv1.OperationType(a.operation)) && has(r.APIGroups, a.resource.Group) &&
+			has(r.APIVersions, a.resource.Version) && has(r.Resources, a.resource.Resource)
+	}
+	if !matches || !selected(h.NamespaceSelector, namespace) {
+		return false
+	}
+	if !selected(h.ObjectSelector, labelsOf(a.object)) && (a.old == nil || !selected(h.ObjectSelector, labelsOf(a.old))) {
+		return false
+	}
+	for _, c := range h.MatchConditions { // those that the library writes by itself; requests here are neither dying nor deletions
+		if c.Name == "dry-run" && !a.dry {
+			return false
+		}
+	}
+	return true
+}
+
+func has[T ~string](all []T, one T) bool {
+	for _, t := range all {
+		if t == "*" || t == one {
+			return true
+		}
+	}
+	return false
+}
+
+func selected(s *metav1.LabelSelector, of labels.Set) bool {
+	if s == nil {
+		return true
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(of)
+}
+
+func labelsOf(o *unstructured.Unstructured) labels.Set {
+	if o == nil {
+		return nil
+	}
+	return o.GetLabels()
+}
+
+// verdict is how an API server decides a request.
+type verdict struct {
+	object   *unstructured.Unstructured // as admitted
+	denied   string                     // by a webhook, with its message
+	failed   error                      // a call has failed under Fail
+	warnings []string
+	called   []hook
+}
+
+func (v verdict) String() string {
+	switch {
+	case v.denied != "":
+		return "denied: " + v.denied
+	case v.failed != nil:
+		return "refused: " + v.failed.Error()
+	}
+	return "admitted"
+}
+
+// entries are the names of those that were called.
+func (v verdict) entries() string {
+	var names []string
+	for _, h := range v.called {
+		names = append(names, h.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// requestTime is how long an API server works on one request (kube-apiserver --request-timeout is 60 s; the webhooks of one
+// request get 34 s).
+const requestTime = 34 * time.Second
+
+// admit decides a request as an API server does: all mutating webhooks one after the other, then the validating ones.
+func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	v.object = a.object
+	namespace := labels.Set{"kubernetes.io/metadata.name": a.object.GetNamespace()}
+	for _, kind := range configurations {
+		for _, h := range s.entries(kind) {
+			if !h.selects(a, namespace) {
+				continue
+			}
+			v.called = append(v.called, h)
+			response, err := s.call(ctx, h, a)
+			if err != nil {
+				if h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore {
+					continue
+				}
+				v.failed = fmt.Errorf("failed calling webhook %q: %w", h.Name, err)
+				return v
+			}
+			v.warnings = append(v.warnings, response.Warnings...)
+			if !response.Allowed {
+				v.denied = fmt.Sprintf("admission webhook %q denied the request", h.Name)
+				if response.Result != nil {
+					v.denied += ": " + response.Result.Message
+				}
+				return v
+			}
+			if len(response.Patch) > 0 {
+				if a.object, err = patched(a.object, response.Patch); err != nil {
+					v.failed = err
+					return v
+				}
+				v.object = a.object
+			}
+		}
+	}
+	return v
+}
+
+func patched(object *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
+	before, err := object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	operations, err := jsonpatchv4.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	after, err := operations.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	changed := &unstructured.Unstructured{}
+	return changed, changed.UnmarshalJSON(after)
+}
+
+var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", admissionv1.Update: "Update"}
+
+// retries is how often an API server repeats a request that is answered with Retry-After (client-go's default).
+const retries = 10
+
+// call asks one webhook.
+func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.AdmissionResponse, error) {
+	timeout := 10 * time.Second
+	if h.TimeoutSeconds != nil {
+		timeout = time.Duration(*h.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	review := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: types.UID(uuid.NewUUID()), Kind: a.kind, Resource: a.resource, RequestKind: &a.kind, RequestResource: &a.resource,
+			Name: a.object.GetName(), Namespace: a.object.GetNamespace(), Operation: a.operation, DryRun: &a.dry,
+			Object: runtime.RawExtension{Object: a.object}, Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[a.operation])},
+		},
+	}
+	review.Request.UserInfo.Username = "alice"
+	if a.old != nil {
+		review.Request.OldObject = runtime.RawExtension{Object: a.old}
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), body)
+	if err != nil {
+		return nil, err
+	}
+	var got admissionv1.AdmissionReview
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return nil, err
+	}
+	if got.Response == nil || got.Response.UID != review.Request.UID {
+		return nil, errors.New("the answer is not one to this request")
+	}
+	return got.Response, nil
+}
+
+// post sends a review, and again where the answer asks for that.
+func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.WebhookClientConfig, query string, body []byte) ([]byte, error) {
+	client, at, err := s.client(to)
+	if err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+query, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		s.w.count(func(c *Counts) { c.Calls++ })
+		began, at := time.Now(), ""
+		request = request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { at = c.Conn.RemoteAddr().String() }}))
+		response, err := client.Do(request)
+		if err != nil {
+			return nil, err
+		}
+		s.w.closes(at, began, response.Close)
+		answer, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		switch after := response.Header.Get("Retry-After"); {
+		case response.StatusCode == http.StatusOK:
+			return answer, nil
+		case after != "" && try < retries && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500):
+			seconds, _ := time.ParseDuration(after + "s")
+			select {
+			case <-time.After(seconds):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		default:
+			return nil, fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(answer)))
+		}
+	}
+}
+
+// closes looks at an answer of a replica that stops: it closes the connection.
+func (w *World) closes(at string, began time.Time, closes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.processes {
+		if p.address == at && !closes && !p.leavingAt.IsZero() && p.leavingAt.Add(time.Second).Before(began) {
+			w.breaks("%s is stopping, and keeps the connection of a call", p)
+		}
+	}
+}
+
+// client returns the client for an entry. Each caBundle and Service have their own, with connections of its own.
+func (s *apiServer) client(to admissionregistrationv1.WebhookClientConfig) (*http.Client, string, error) {
+	var name, at string
+	switch {
+	case to.URL != nil:
+		parsed, err := url.Parse(*to.URL)
+		if err != nil {
+			return nil, "", err
+		}
+		name, at = parsed.Hostname(), *to.URL
+	case to.Service != nil && to.Service.Path != nil:
+		name = to.Service.Name + "." + to.Service.Namespace + ".svc"
+		at = "https://" + name + ":443" + *to.Service.Path
+	default:
+		return nil, "", errors.New("the webhook names no address")
+	}
+	key := at + string(to.CABundle)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.clients[key]; c != nil {
+		return c, at, nil
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(to.CABundle) {
+		return nil, "", fmt.Errorf("unable to load root certificates: unable to parse bytes as PEM block (%d bytes)", len(to.CABundle))
+	}
+	c := &http.Client{Transport: &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx) },
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, Time: s.now, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}}
+	s.clients[key] = c
+	return c, at, nil
+}
+
+// dial connects to one of the endpoints of the Service, at random as kube-proxy does.
+func (s *apiServer) dial(ctx context.Context) (net.Conn, error) {
+	at := s.w.service.pick()
+	if at == "" && s.w.plan.URL { // the balancer asks for no readiness
+		at = s.w.listening()
+	}
+	if at == "" {
+		return nil, refused("the Service without endpoints")
+	}
+	return s.w.network.dial(ctx, s.w.controlPlane, at)
+}
+
+// reset closes all connections that are kept.
+func (s *apiServer) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.CloseIdleConnections()
+	}
+	s.clients = map[string]*http.Client{}
+}
+
+var podResource, podKind = metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
+
+// admits is the admission of requests to the API server itself: the canaries of the program.
+func (s *apiServer) admits(ctx context.Context, r fakeapi.Request, old, object *unstructured.Unstructured) (*unstructured.Unstructured, []string, error) {
+	if object == nil || r.Verb != "create" || r.Resource.Resource != "configmaps" {
+		return object, nil, nil
+	}
+	kind := object.GroupVersionKind()
+	a := ask{
+		operation: admissionv1.Create, resource: metav1.GroupVersionResource(r.Resource), kind: metav1.GroupVersionKind(kind), object: object, old: old, dry: r.DryRun,
+	}
+	v := s.admit(ctx, a)
+	switch {
+	case v.failed != nil:
+		return nil, v.warnings, apierrors.NewInternalError(v.failed)
+	case v.denied != "":
+		return nil, v.warnings, apierrors.NewForbidden(r.Resource.GroupResource(), a.object.GetName(), errors.New(v.denied))
+	}
+	return v.object, v.warnings, nil
+}

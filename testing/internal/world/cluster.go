@@ -1,0 +1,400 @@
+package world
+
+// This file is the control plane: API servers in front of the same objects, each with a clock and a watch cache of its own,
+// and the way from a process to them.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+	"code.cloudfoundry.org/eirinix/internal/inprocess"
+)
+
+// apiServer is one of the API servers. Its fields down to clients are guarded by mu.
+type apiServer struct {
+	w      *World
+	name   string
+	ahead  time.Duration // its clock
+	server *fakeapi.Server
+
+	mu      sync.Mutex
+	failing int           // the HTTP status with which it answers each request; 0 for none, -1 for no connection
+	frozen  chan struct{} // closed when it answers again; nil while it does
+	clients map[string]*http.Client
+	lag     time.Duration // of its copies of configurations
+	extra   time.Duration // beside that, for a while
+}
+
+func (s *apiServer) now() time.Time { return time.Now().Add(s.ahead) }
+
+// state returns what a request meets.
+func (s *apiServer) state() (failing int, frozen chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing, s.frozen
+}
+
+func (s *apiServer) fail(status int) {
+	s.mu.Lock()
+	s.failing = status
+	s.mu.Unlock()
+	if status != 0 {
+		s.server.Close()
+	}
+}
+
+func (s *apiServer) freeze() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frozen == nil {
+		s.frozen = make(chan struct{})
+	}
+}
+
+func (s *apiServer) thaw() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frozen != nil {
+		close(s.frozen)
+		s.frozen = nil
+	}
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	failing, frozen := s.state()
+	if frozen != nil {
+		select {
+		case <-frozen:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
+	if failing > 0 {
+		status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(failing), Message: "the world says so", Reason: metav1.StatusReasonUnknown}
+		if failing == http.StatusTooManyRequests {
+			status.Reason = metav1.StatusReasonTooManyRequests
+			w.Header().Set("Retry-After", "1")
+		}
+		writeJSON(w, failing, status)
+		return
+	}
+	if r.URL.Path == "/version" {
+		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
+		return
+	}
+	if s.w.rights.check(w, r) {
+		return
+	}
+	s.server.ServeHTTP(w, r)
+	if r.Method != http.MethodGet {
+		s.w.observe()
+		s.w.wrote(path.Base(r.URL.Path))
+	}
+}
+
+// slowest is how long a request, and how late an event of a watch, can be. A version has a second and a half to contradict a
+// replica that stops (internal/rollout), in which it hears of that, writes, and is heard.
+const slowest = 300 * time.Millisecond
+
+// wire is the way of a process to the API servers.
+type wire struct {
+	w    *World
+	host *host
+	rng  *rand.Rand
+
+	mu     sync.Mutex
+	to     *apiServer
+	open   map[*stream]struct{}
+	made   rate          // of requests
+	hushed chan struct{} // closed when the way is open again; nil while it is
+}
+
+func (w *World) newWire(h *host, rng *rand.Rand) *wire {
+	return &wire{w: w, host: h, rng: rng, open: map[*stream]struct{}{}}
+}
+
+func (c *wire) config() *rest.Config {
+	return &rest.Config{Host: "http://api.invalid", Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+}
+
+// choose returns the API server of the next request, and how long that is on its way. A connection leads to one server
+// until it breaks.
+func (c *wire) choose() (*apiServer, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made.add(time.Now())
+	if c.to == nil || c.rng.IntN(50) == 0 {
+		c.to = c.w.servers[c.rng.IntN(len(c.w.servers))]
+	}
+	took := time.Duration(1+c.rng.Int64N(5)) * time.Millisecond
+	if c.rng.IntN(100) == 0 {
+		took = time.Duration(c.rng.Int64N(int64(slowest)))
+	}
+	return c.to, took
+}
+
+// cut breaks the requests and watches that are open.
+func (c *wire) cut() {
+	c.mu.Lock()
+	var open []*stream
+	for s := range c.open {
+		open = append(open, s)
+	}
+	c.to = nil
+	c.mu.Unlock()
+	for _, s := range open {
+		s.cancel()
+	}
+}
+
+// hush leaves everything on the way, or lets it go on.
+func (c *wire) hush(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case on && c.hushed == nil:
+		c.hushed = make(chan struct{})
+	case !on && c.hushed != nil:
+		close(c.hushed)
+		c.hushed = nil
+	}
+}
+
+// passes waits while the host, or the way itself, is silent.
+func (c *wire) passes(ctx context.Context) error {
+	for {
+		silent := c.host.silence()
+		if silent == nil {
+			c.mu.Lock()
+			silent = c.hushed
+			c.mu.Unlock()
+		}
+		switch {
+		case c.host.isDead():
+			return refused("api.invalid:443")
+		case silent == nil:
+			return nil
+		}
+		select {
+		case <-silent:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	to, took := c.choose()
+	c.w.floods(c)
+	if strings.Contains(r.URL.Path, "/events") { // client-go's recorder holds a mutex meanwhile, which would stop the clock
+		if failing, frozen := to.state(); failing != 0 || frozen != nil || c.host.isDead() || c.host.silence() != nil {
+			return nil, refused("api.invalid:443")
+		}
+		return inprocess.Transport{Handler: to}.RoundTrip(r)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	s := &stream{wire: c, ctx: ctx, cancel: cancel}
+	c.mu.Lock()
+	c.open[s] = struct{}{}
+	c.mu.Unlock()
+	response, err := c.send(r.WithContext(ctx), to, took)
+	if err != nil {
+		s.end()
+		if r.Context().Err() == nil && errors.Is(err, context.Canceled) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	s.ReadCloser = response.Body
+	response.Body = s
+	return response, nil
+}
+
+func (c *wire) send(r *http.Request, to *apiServer, took time.Duration) (*http.Response, error) {
+	if err := c.passes(r.Context()); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(took):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	if failing, _ := to.state(); failing < 0 {
+		c.mu.Lock()
+		c.to = nil
+		c.mu.Unlock()
+		return nil, refused("api.invalid:443")
+	}
+	response, err := inprocess.Transport{Handler: to}.RoundTrip(r)
+	if err == nil {
+		if err = c.passes(r.Context()); err != nil {
+			_ = response.Body.Close()
+		}
+	}
+	return response, err
+}
+
+// stream is the body of a response.
+type stream struct {
+	io.ReadCloser
+	wire   *wire
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	if waits := s.wire.passes(s.ctx); waits != nil {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func (s *stream) Close() error {
+	defer s.end()
+	return s.ReadCloser.Close()
+}
+
+func (s *stream) end() {
+	s.cancel()
+	s.wire.mu.Lock()
+	delete(s.wire.open, s)
+	s.wire.mu.Unlock()
+}
+
+// version is an object as it was from a moment on; nil while it does not exist.
+type version struct {
+	object *unstructured.Unstructured
+	at     time.Time
+}
+
+// history is all that an object has been.
+type history []version
+
+// copied is the object as a copy shows it that is late.
+func (h history) copied(now time.Time, late time.Duration) *unstructured.Unstructured {
+	for i := len(h) - 1; i >= 0; i-- {
+		if i == 0 || now.Sub(h[i].at) >= late {
+			return h[i].object
+		}
+	}
+	return nil
+}
+
+// find returns a stored object, or nil. The caller must not change it.
+func (w *World) find(kind, namespace, name string) *unstructured.Unstructured {
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// rights are those of the program's service account.
+type rights struct {
+	mu     sync.Mutex
+	denied map[string]bool // "verb resource"
+	sick   int             // the status of answers about policies; 0 for the right one, -1 for none
+}
+
+func (r *rights) sicken(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sick = status
+}
+
+func (r *rights) set(verb, resource string, denied bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.denied == nil {
+		r.denied = map[string]bool{}
+	}
+	r.denied[verb+" "+resource] = denied
+}
+
+func (r *rights) deny(verb, resource string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.denied[verb+" "+resource]
+}
+
+var requestInfo = request.RequestInfoFactory{
+	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// check answers a request that is refused, and a review of a right that the program has not. It reports whether it did.
+func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
+	r.mu.Lock()
+	none, sick := len(r.denied) == 0, r.sick
+	r.mu.Unlock()
+	if sick != 0 && strings.HasSuffix(req.URL.Path, "/configmaps") && strings.Contains(req.URL.RawQuery, policyName) {
+		if sick > 0 {
+			writeJSON(w, sick, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(sick)})
+		} else {
+			<-req.Context().Done()
+		}
+		return true
+	}
+	info, err := requestInfo.NewRequestInfo(req)
+	if err == nil && info.Resource == "selfsubjectrulesreviews" {
+		review := authorizationv1.SelfSubjectRulesReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectRulesReview"}}
+		review.Status.Incomplete = !none
+		if none {
+			all := []string{"*"}
+			review.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}}
+		}
+		writeJSON(w, http.StatusCreated, review)
+		return true
+	}
+	if none || err != nil || !info.IsResourceRequest {
+		return false
+	}
+	if r.deny(info.Verb, info.Resource) {
+		resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+		writeJSON(w, http.StatusForbidden, apierrors.NewForbidden(resource, info.Name, errors.New("the right was taken away")).Status())
+		return true
+	}
+	if info.Resource != "selfsubjectaccessreviews" {
+		return false
+	}
+	body, err := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	var review authorizationv1.SelfSubjectAccessReview
+	if err != nil || json.Unmarshal(body, &review) != nil || review.Spec.ResourceAttributes == nil {
+		return false
+	}
+	if !r.deny(review.Spec.ResourceAttributes.Verb, review.Spec.ResourceAttributes.Resource) {
+		return false
+	}
+	review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
+	writeJSON(w, http.StatusCreated, review)
+	return true
+}
+
+func writeJSON(w http.ResponseWriter, status int, document any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(document) // to memory
+}

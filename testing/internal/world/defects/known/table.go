@@ -1,0 +1,317 @@
+package known
+
+// This file holds the defects. Those that have a letter and a number were found by trials from outside, and are put back as
+// they were, as far as the code still has their place.
+
+// All holds all defects.
+var All = []Defect{
+	{
+		"B0", "A restart while a step waits takes its rule out of force.",
+		"A step that a living version declares stays in force: a kind that a step reads, or is about, is not served or listed at a restart.",
+		[]Edit{{"steps.go", "	return made, nil\n}\n", `	if @ {
+		made.Steps, made.Unserved = list.Of(steps.steps, func(s resolvedStep) webhookconf.Step { return s.registered }), nil
+		made.Version = webhookconf.Digest(made.Desired(nil, nil))
+	}
+	return made, nil
+}
+`}},
+	},
+	{
+		"B1", "One read that cannot be listed keeps the port of the whole program closed.",
+		"A replica that runs is ready in time: lists of a read object fail with 500 or hang at a start.",
+		[]Edit{
+			{"serve.go", "	server, handler, err := r.open(ctx, p)\n", `	if @ {
+		if err := r.awaitReads(ctx, p); err != nil {
+			return nothing, stoppedOr(ctx, err)
+		}
+	}
+	server, handler, err := r.open(ctx, p)
+`},
+			{"internal/reads/reads.go", "	defer most.Stop()\n", "	defer most.Stop()\n	if @ {\n		most.Stop()\n	}\n"},
+			{"internal/reads/account.go", "	if err != nil && !silent {", "	if err != nil && !silent && (!@ || refused(err)) {"},
+		},
+	},
+	{
+		"C1", "A step in Shadow holds the memory of calls, and so delays and fails those that deny.",
+		"A step in Shadow fails no call: one that hangs on an object of 1 MB and more, beside calls with such objects.",
+		[]Edit{{"internal/chain/watch.go", "	r.Objects = newBudget(decode.MaxMemory / 2)\n", "	if !@ || r.Objects == nil {\n		r.Objects = newBudget(decode.MaxMemory / 2)\n	}\n"}},
+	},
+	{
+		"C3", "A program with ModesConfigMap cannot call RegisterExtensions.",
+		"RegisterExtensions succeeds while the API server answers and every kind is served: any call of it in a program with modes.",
+		[]Edit{{"internal/cluster/objects.go", "	at, _, err := locate(d.client, into)\n", `	at, kind, err := locate(d.client, into)
+	if @ && kind.Kind == "ConfigMap" {
+		return &meta.NoKindMatchError{GroupKind: kind.GroupKind()}
+	}
+`}},
+	},
+	{
+		"F1", "After a restore of etcd, a replica believes what it has seen before.",
+		"At rest, the Secret, the caBundles and the Lease agree, and calls succeed: the API server is restored from a backup.",
+		[]Edit{{"internal/cluster/objects.go", "	if refused == nil && !polled { // a watch is allowed\n", `	if held := f.object; @ && held != nil && object != nil && defect.Later(held.GetResourceVersion(), object.GetResourceVersion()) {
+		object = held
+	}
+	if refused == nil && !polled { // a watch is allowed
+`}},
+	},
+	{
+		"F3", "A version that comes back takes the registration from the one that stands.",
+		"The version that stands stays first while a replica of it lives: a rollback, while replicas of the newer version run.",
+		[]Edit{
+			{"internal/rollout/rollout.go", "version == standing && !v[first].Ordered:", "!@ && version == standing && !v[first].Ordered:"},
+			{"internal/rollout/rollout.go", "	r.Ordinal = last + 1\n", "	if r.Ordinal = last + 1; @ && v[version].Removed {\n		r.Ordinal = v[version].Ordinal\n	}\n"},
+		},
+	},
+	{
+		"F4", "A namespace that is made again collects the configurations of the program that runs.",
+		"The owner of a configuration is the Namespace that exists: it is deleted and made again under a running program.",
+		[]Edit{{"internal/controller/registration.go", "	owner, err := c.Owner(ctx)\n", `	if @ && c.registration.Options.OwnedBy != nil {
+		return
+	}
+	owner, err := c.Owner(ctx)
+`}},
+	},
+	{
+		"F6", "The silence of an outage, or of a replica that polls, counts as death.",
+		"A version is not recorded as gone while a replica of it runs: outages of some seconds, or no right to watch the Lease, in a rollout.",
+		[]Edit{
+			{"internal/rollout/rollout.go", "		if s.Since.Before(provesFrom) {\n", "		if !@ && s.Since.Before(provesFrom) {\n"},
+			{"internal/controller/rollout.go", "	if c.Cache.Polls(c.Lease.Empty()) {\n", "	if !@ && c.Cache.Polls(c.Lease.Empty()) {\n"},
+		},
+	},
+	{
+		"F8", "A stop that meets a change of the steps leaves a configuration without a server.",
+		"After the stop of all replicas with UnregisterOnStop no configuration is left: a step leaves or enters Shadow within a second of the stop.",
+		[]Edit{
+			{"serve.go", "	if err := p.controller.Leave(leaving, o.single()); err != nil {\n", `	if state := p.controller.State(); @ {
+		aside = state.First != "" && state.First != state.Desired.Version
+	}
+	if err := p.controller.Leave(leaving, o.single()); err != nil {
+`},
+			{"internal/controller/controller.go", "	c.state.Store(&State{c.versions, \"\", c.desired})\n", `	first := ""
+	if last := c.state.Load(); @ && last != nil {
+		first = last.First
+	}
+	c.state.Store(&State{c.versions, first, c.desired})
+`},
+			{"internal/controller/controller.go", "	c.state.Store(&State{c.versions, first, c.desired})\n", "	if !@ || !c.stopping.Load() {\n		c.state.Store(&State{c.versions, first, c.desired})\n	}\n"},
+		},
+	},
+
+	// Certificates.
+	{
+		"leaf-before-bundle", "A replica serves a certificate of a CA that no caBundle holds yet.",
+		"No call fails for its certificate: RotateCA, and calls between the write of the Secret and that of the caBundle.",
+		[]Edit{
+			{"internal/controller/ownca.go", "	now := k.Now()\n	k.state = state\n", `	if staged := state.Clone(); @ && staged.NextID != 0 {
+		if staged.CurrentID = staged.NextID; staged.NextBroken() {
+			return nil
+		}
+		authority, _ = staged.Current()
+		authority.Chain = nil
+	}
+	now := k.Now()
+	k.state = state
+`},
+			{"internal/controller/ownca.go", "			if k.serves.TrustedBy(l.Bundle, now)", "			if !@ && k.serves.TrustedBy(l.Bundle, now)"},
+		},
+	},
+	{
+		"pruned-at-once", "The old CA goes while replicas still serve its certificates.",
+		"No call fails for its certificate: RotateCA with several replicas, one of which reads the Secret late.",
+		[]Edit{{"internal/ca/rotation.go", "		until := s.Since.Add(s.Retain)\n", "		until := s.Since.Add(s.Retain)\n		if @ {\n			until = s.Since\n		}\n"}},
+	},
+	{
+		"uncrossed", "A replica does not send the certificate that the old CA has signed for the new one.",
+		"No call fails for its certificate: RotateCA, and an API server that learns of the caBundle after the replica has switched.",
+		[]Edit{{"internal/ca/sign.go", "		chain = append(chain, cross.Raw)\n", "		if !@ {\n			chain = append(chain, cross.Raw)\n		}\n"}},
+	},
+	{
+		"leaf-late", "A serving certificate is renewed after it has expired.",
+		"No call fails for its certificate: days pass, or a clock goes forward.",
+		[]Edit{{"internal/ca/sign.go", "	twoThirds := left / 3 * 2\n", "	twoThirds := left / 3 * 2\n	if @ {\n		twoThirds = left / 4 * 5\n	}\n"}},
+	},
+	{
+		"old-ca-stays", "A CA that a rotation has replaced stays in the caBundles for ever.",
+		"At rest, each caBundle holds the CAs of the Secret and no others; RotateCA with Distrust returns: RotateCA.",
+		[]Edit{{"internal/ca/rotation.go", `	if name := s.Surplus(); name != "" {`, `	if name := s.Surplus(); name != "" && !@ {`}},
+	},
+	{
+		"blank-bundle", "A caBundle that was blanked stays empty.",
+		"At rest, each caBundle holds the CAs of the Secret: another client blanks a caBundle.",
+		[]Edit{{"internal/ca/rotation.go", "		if !Contains(live.Bundle, s.Bundle) {\n", "		if !Contains(live.Bundle, s.Bundle) && (!@ || len(live.Bundle) > 0) {\n"}},
+	},
+	{
+		"not-backdated", "A certificate is not valid yet by the clock of an API server that is behind.",
+		"No call fails for its certificate: the clock of a replica is ahead by more than the way of a call.",
+		[]Edit{
+			{"internal/ca/authority.go", "	return first.Add(-min(time.Hour, lifetime/10)), last.Add(lifetime)\n", "	if @ {\n		return now, last.Add(lifetime)\n	}\n	return first.Add(-min(time.Hour, lifetime/10)), last.Add(lifetime)\n"},
+			{"internal/serving/leaf.go", "	return first.Before(leaf.NotBefore) &&", "	return !@ && first.Before(leaf.NotBefore) &&"},
+		},
+	},
+	{
+		"distrust-unfinished", "A CA whose key has leaked signs on if RotateCA is interrupted after it has marked it.",
+		"At rest, no caBundle holds a CA that is marked as distrusted: a process that calls RotateCA with Distrust is killed at its first write.",
+		[]Edit{{"internal/certsecret/state.go", " || s.Distrusted >= s.CurrentID", " || !@ && s.Distrusted >= s.CurrentID"}},
+	},
+	{
+		"leaf-kept", "A replica keeps its serving certificate after the CA has changed.",
+		"No call fails for its certificate: RotateCA with Distrust, or a new CA after the Secret was lost.",
+		[]Edit{{"internal/serving/leaf.go", "	if last != nil && last.authority.Equal(a) &&", "	if last != nil && (@ || last.authority.Equal(a)) &&"}},
+	},
+	{
+		"planted-ca", "A client that can write the Secret, but no configuration, gets its CA into the caBundles.",
+		"A caBundle holds no CA that no process of the program has made: a Secret with a CA of its own is put in place of ours.",
+		[]Edit{{"internal/webhookconf/configuration.go", "	if len(hashes) == 0 {\n", "	if @ || len(hashes) == 0 {\n"}},
+	},
+
+	// Registration and rollouts.
+	{
+		"entry-goes", "A version that registers takes a step out of force that another live version declares.",
+		"A step that a living version declares stays in force: three versions at once, or a rollback while the next version runs.",
+		[]Edit{{"internal/controller/registration.go", "		declares = c.versions.Declares(c.registration.Version)\n", "		if !@ {\n			declares = c.versions.Declares(c.registration.Version)\n		}\n"}},
+	},
+	{
+		"dead-version-kept", "A version whose replicas are gone is first for ever, so that new steps never come into force.",
+		"At rest, the steps of the living version are in force: any rollout of other steps.",
+		[]Edit{{"internal/rollout/rollout.go", "		case probed:\n			r.Removed = true\n", "		case probed && @:\n		case probed:\n			r.Removed = true\n"}},
+	},
+	{
+		"retired-kept", "The Lease holds the records of all versions that there ever were, until it is too large.",
+		"The Lease holds no more than two records of versions that are gone: five rollouts of other steps.",
+		[]Edit{{"internal/rollout/rollout.go", "removed > removedKept {\n", "removed > removedKept && !@ {\n"}},
+	},
+	{
+		"later-steps-skipped", "A replica answers for a later version whose steps it does not have.",
+		"No admitted object skips a step of its entry: RegisterExtensions of a new version, while replicas of the old one run.",
+		[]Edit{{"internal/rollout/rollout.go", "		later := known && r.Ordinal > own.Ordinal\n", "		later := known && r.Ordinal > own.Ordinal && !@\n"}},
+	},
+	{
+		"unknown-500", "A path of another version is answered as a failure, which the API server does not repeat.",
+		"No call fails while a ready replica could answer it: RegisterExtensions of a new version, while replicas of both run.",
+		[]Edit{{"internal/admit/handler.go", "	w.Header().Set(\"Retry-After\", \"0\")\n", "	if @ {\n		textResponse(http.StatusInternalServerError, \"no step is served on this path\").write(w)\n		return\n	}\n	w.Header().Set(\"Retry-After\", \"0\")\n"}},
+	},
+	{
+		"rotator-registers", "RotateCA by a tool empties the configurations.",
+		"A step that a living version declares stays in force: RotateCA of a Manager that does not run.",
+		[]Edit{{"internal/controller/registration.go", "!c.Registers || c.OnlyTrust || first", "!c.Registers || c.OnlyTrust && !@ || first"}},
+	},
+	{
+		"repeats", "Each replica writes the Lease once a second, although nothing changes.",
+		"At rest, nothing is written.",
+		[]Edit{{"internal/rollout/rollout.go", "	case !reflect.DeepEqual(found, in.Found):\n", "	case @ || !reflect.DeepEqual(found, in.Found):\n"}},
+	},
+	{
+		"not-recreated", "A configuration that another client deletes stays away.",
+		"At rest, the steps of the living version are in force: a configuration is deleted.",
+		[]Edit{{"internal/controller/registration.go", "		case ok:\n", "		case ok, @ && c.wasReady && !conf.found.Exists:\n"}},
+	},
+	{
+		"unregister-standing", "A replica that stops removes the registration of the version that stands.",
+		"A step that a living version declares stays in force: a rollout with UnregisterOnStop, and a stop of the newer version before it is first.",
+		[]Edit{{"serve.go", "	if aside {\n", "	if aside && !@ {\n"}},
+	},
+	{
+		"unguarded", "A write of a configuration replaces the one that another replica has made meanwhile.",
+		"A caBundle loses no CA that the Secret trusts: slow requests of two replicas in a rotation.",
+		[]Edit{{"internal/webhookconf/writer.go", "	case o.Creates():\n		written", `	case o.Creates() && @:
+		if now, err := o.client.Get(ctx, o.name, metav1.GetOptions{}); err == nil {
+			desired.SetResourceVersion(now.GetResourceVersion())
+		}
+		written, err = o.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
+	case o.Creates():
+		written`}},
+	},
+
+	// Serving, and the stop.
+	{
+		"ready-draining", "A replica that stops stays ready, so that calls still come when its port closes.",
+		"A replica that stops is not ready: a stop of one of several replicas.",
+		[]Edit{
+			{"internal/serving/server.go", "		return errors.New(\"stopping\")\n", "		if !@ {\n			return errors.New(\"stopping\")\n		}\n"},
+			{"serve.go", "	r.m.readiness.Lack(errStopped)\n", "	if !@ {\n		r.m.readiness.Lack(errStopped)\n	}\n"},
+		},
+	},
+	{
+		"no-drain-delay", "A replica that stops closes its port before the Service has heard of it.",
+		"No call fails while a ready replica could answer it: a stop of one of several replicas, and a Service that lags.",
+		[]Edit{{"serve.go", "	if d := o.drainDelay(); d > 0 {\n", "	if d := o.drainDelay(); d > 0 && !@ {\n"}},
+	},
+	{
+		"cut", "A stop cuts the connections of calls in flight.",
+		"No call fails while its replica answers it: a step that takes longer than DrainDelay, at a stop.",
+		[]Edit{{"internal/serving/server.go", "	s.open.closeUnused(ctx)\n", `	s.open.closeUnused(ctx)
+	if @ {
+		s.open.mu.Lock()
+		for _, x := range s.open.open {
+			_ = x.Close()
+		}
+		s.open.mu.Unlock()
+	}
+`}},
+	},
+	{
+		"keep-alive", "API servers keep their connections to a replica that stops, and send calls on them until it is gone.",
+		"Each answer of a replica that drains closes the connection: connections that are used again, and a stop.",
+		[]Edit{{"internal/admit/handler.go", "	if h.Draining != nil && h.Draining() {\n", "	if h.Draining != nil && h.Draining() && !@ {\n"}},
+	},
+	{
+		"ready-early", "A replica is ready before it is registered.",
+		"When a replica is ready for the first time, the registration of the version that is first is in place: any start.",
+		[]Edit{{"internal/controller/controller.go", "	first, again, did, leaseErr := c.rollout(ctx, &o)\n", "	if @ {\n		c.ready(nil)\n	}\n	first, again, did, leaseErr := c.rollout(ctx, &o)\n"}},
+	},
+	{
+		"goroutine", "A Manager that has stopped leaves a goroutine behind.",
+		"No goroutine of a Manager is left when Run has returned: any stop.",
+		[]Edit{{"serve.go", "	r.tasks.Go(func() {\n		r.awaitChanges(ctx, p, ", `	begin, changes := r.tasks.Go, ctx
+	if @ {
+		begin, changes = func(f func()) { go f() }, context.WithoutCancel(ctx)
+	}
+	begin(func() {
+		r.awaitChanges(changes, p, `}},
+	},
+
+	// Admission, reads and conversions.
+	{
+		"waits-skipped", "A step in force that waits is skipped, although its failurePolicy is Fail.",
+		"No admitted object skips a step that is in force: a kind that a step reads, or is about, is not served or listed at a restart.",
+		[]Edit{{"steps.go", "	steps := slices.Concat(r.steps, r.unread, r.unserved)\n", "	steps := slices.Concat(r.steps, r.unread, r.unserved)\n	if @ {\n		steps = r.steps\n	}\n"}},
+	},
+	{
+		"mode-of-another", "The mode of one step applies to all steps of its call.",
+		"A step in Deny denies, and no other one does: two steps of one entry, and the mode of one is changed.",
+		[]Edit{{"steps.go", "					return in.Choose(ctx, s.definition.name, req)\n", "					if @ {\n						return in.Choose(ctx, entry.Steps[0].Name, req)\n					}\n					return in.Choose(ctx, s.definition.name, req)\n"}},
+	},
+	{
+		"ignore-widened", "A program that is down refuses objects that only a step with Ignore selects.",
+		"No call is refused that no step with Fail selects: steps with Fail and Ignore of one kind with other rules, and no replica runs.",
+		[]Edit{{"internal/webhookconf/entry.go", "		if s.ignores() && slices.ContainsFunc(", "		if !@ && s.ignores() && slices.ContainsFunc("}},
+	},
+	{
+		"required-passes", "A step decides without an object that it requires.",
+		"No object is admitted by a step that lacks what it requires: the required object is deleted.",
+		[]Edit{{"internal/reads/snapshot.go", "	case u.declared.Required && ", "	case !@ && u.declared.Required && "}},
+	},
+	{
+		"stale-served", "A step decides by objects that are older than MaxStale.",
+		"No step sees an object as it was longer than MaxStale ago: a cut wire to the API server for over a minute, and a change.",
+		[]Edit{{"internal/reads/snapshot.go", "	case maxStale > 0 && sees.broken > maxStale:\n", "	case !@ && maxStale > 0 && sees.broken > maxStale:\n"}},
+	},
+	{
+		"gone-for-ever", "What steps read is never up to date again after the API server has forgotten its version.",
+		"At rest, steps see the objects of the API server: a watch is cut, and the API server compacts meanwhile, or restarts.",
+		[]Edit{{"internal/cluster/follow.go", "		if outdated(err) {\n", "		if outdated(err) && !@ {\n"}},
+	},
+	{
+		"conversion-draining", "A replica that stops refuses conversions, while API servers still call it.",
+		"No conversion fails while a replica is there to answer it: conversions at a stop.",
+		[]Edit{{"internal/admit/conversion.go", "	r, ended := h.traced(w, r, c.Name)\n", "	if @ && h.Draining != nil && h.Draining() {\n		textResponse(http.StatusInternalServerError, \"stopping\").write(w)\n		return\n	}\n	r, ended := h.traced(w, r, c.Name)\n"}},
+	},
+
+	// The control loop.
+	{
+		"no-retry", "After a pass that has failed, a replica does nothing until an object changes.",
+		"At rest, the steps of the living version are in force: a write is refused or fails once, and the right is given back.",
+		[]Edit{{"internal/controller/controller.go", "			queue.AddAfter(item, wait.Jittered(failures.When(item)))\n", "			if !@ {\n				queue.AddAfter(item, wait.Jittered(failures.When(item)))\n			}\n"}},
+	},
+}

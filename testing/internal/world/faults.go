@@ -1,0 +1,560 @@
+package world
+
+// This file is what befalls a world.
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// faults are those that there are, by their names.
+var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
+	"rollout":            (*World).rollout,
+	"restart":            (*World).restart,
+	"scale":              (*World).scale,
+	"kill":               (*World).killOne,
+	"freeze":             (*World).freezeOne,
+	"cut":                (*World).cutOne,
+	"API server refuses": func(w *World, f Fault, rng *rand.Rand) { w.outage(f, rng, -1) },
+	"API server errs":    func(w *World, f Fault, rng *rand.Rand) { w.outage(f, rng, []int{429, 500, 503}[rng.IntN(3)]) },
+	"API server freezes": (*World).freezeServer,
+	"rotation":           (*World).rotate,
+	"distrust":           (*World).distrust,
+	"registration":       (*World).register,
+	"deletion":           (*World).remove,
+	"edit":               (*World).edit,
+	"restore":            (*World).restore,
+	"right":              (*World).takeRight,
+	"policy":             (*World).changePolicy,
+	"mode":               (*World).changeMode,
+	"namespace":          (*World).renewNamespace,
+	"lag":                (*World).lagBehind,
+	"isolation":          (*World).isolate,
+	"sickness":           (*World).sicken,
+	"load":               (*World).load,
+}
+
+const fate = named("fate")
+
+// strike plays the faults of the plan.
+func (w *World) strike() {
+	for _, f := range w.plan.Faults {
+		if !w.wait(time.Until(w.began.Add(f.At))) {
+			return
+		}
+		w.tasks.Go(func() { faults[f.Kind](w, f, rand.New(rand.NewPCG(f.Draw, 2))) }) //nolint:gosec // a seed decides
+	}
+}
+
+// settling is how long a state lasts that the library mends by itself.
+const settling = 2 * time.Minute
+
+// any returns a replica, or nil.
+func (w *World) any(rng *rand.Rand) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*process
+	for _, p := range w.processes {
+		if !p.leaving {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[rng.IntN(len(all))]
+}
+
+func (w *World) rollout(f Fault, rng *rand.Rand) {
+	w.mu.Lock()
+	if rng.IntN(2) == 0 { // it is not finished at once
+		w.paused = time.Now().Add(3 * f.For)
+	}
+	w.wanted = w.releases[rng.IntN(len(w.releases))]
+	w.generation++
+	to := w.wanted.name
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s", to)
+	w.wake()
+}
+
+func (w *World) restart(Fault, *rand.Rand) {
+	w.mu.Lock()
+	w.generation++
+	w.mu.Unlock()
+	w.tell(fate, "restarts all replicas in turn")
+	w.wake()
+}
+
+func (w *World) scale(f Fault, rng *rand.Rand) {
+	to := func(n int) {
+		w.mu.Lock()
+		w.replicas = n
+		w.mu.Unlock()
+		w.tell(fate, "scales to %d replicas", n)
+		w.wake()
+	}
+	if n := rng.IntN(w.plan.Replicas + 3); n > 0 {
+		to(n)
+		return
+	}
+	to(0)
+	w.wait(f.For)
+	to(w.plan.Replicas)
+}
+
+func (w *World) killOne(_ Fault, rng *rand.Rand) {
+	if p := w.any(rng); p != nil {
+		w.excuse(rough, settling)
+		p.kill()
+		w.wake()
+	}
+}
+
+func (w *World) freezeOne(f Fault, rng *rand.Rand) {
+	p := w.any(rng)
+	if p == nil {
+		return
+	}
+	w.excuse(rough, f.For+settling)
+	w.tell(fate, "silences all wires of %s for %s", p, f.For.Round(time.Second))
+	p.host.freeze()
+	w.wait(f.For)
+	p.host.thaw()
+}
+
+func (w *World) cutOne(_ Fault, rng *rand.Rand) {
+	if p := w.any(rng); p != nil {
+		w.excuse(rough, time.Minute)
+		w.tell(fate, "cuts all connections of %s", p)
+		p.wire.cut()
+		p.host.cut(false)
+	}
+}
+
+func (w *World) outage(f Fault, rng *rand.Rand, status int) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	w.excuse(slow, f.For+settling)
+	w.tell(named(s.name), "answers %d for %s (-1: it refuses connections)", status, f.For.Round(time.Second))
+	s.fail(status)
+	w.wait(f.For)
+	s.fail(0)
+}
+
+func (w *World) freezeServer(f Fault, rng *rand.Rand) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	w.excuse(slow, f.For+settling)
+	w.tell(named(s.name), "freezes for %s", f.For.Round(time.Second))
+	s.freeze()
+	w.wait(f.For)
+	s.thaw()
+}
+
+// lagBehind makes an API server learn of changed configurations late.
+func (w *World) lagBehind(f Fault, rng *rand.Rand) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	w.excuse(slow, f.For+settling)
+	w.tell(named(s.name), "learns of configurations %s late", f.For.Round(time.Second))
+	s.lags(f.For)
+	w.mu.Lock()
+	w.watch.late = max(w.watch.late, f.For)
+	w.mu.Unlock()
+	w.wait(2 * f.For)
+	s.lags(0)
+}
+
+// isolate silences the way of a replica to the API servers, and no other.
+func (w *World) isolate(f Fault, rng *rand.Rand) {
+	p := w.any(rng)
+	if p == nil {
+		return
+	}
+	w.excuse(slow, 3*f.For+settling)
+	w.excuse(apart, 3*f.For+settling)
+	w.tell(fate, "keeps %s from the API servers for %s", p, (3 * f.For).Round(time.Second))
+	p.wire.hush(true)
+	w.wait(3 * f.For)
+	p.wire.hush(false)
+}
+
+// sicken makes the API servers answer nothing about the objects that steps read.
+func (w *World) sicken(f Fault, rng *rand.Rand) {
+	status := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, -1}[rng.IntN(3)]
+	w.excuse(unread, 4*f.For+settling)
+	w.tell(fate, "makes the API servers answer %d to requests for policies, for %s (-1: nothing)", status, (4 * f.For).Round(time.Second))
+	w.rights.sicken(status)
+	for _, s := range w.servers {
+		s.server.Close()
+	}
+	w.wait(4 * f.For)
+	w.rights.sicken(0)
+}
+
+// load has API servers admit large objects, on which a step in Shadow hangs.
+func (w *World) load(_ Fault, rng *rand.Rand) {
+	w.excuse(unread, 5*time.Minute)
+	w.tell(fate, "sends large pods, on which the step in Shadow hangs")
+	for i := range 3 {
+		w.tasks.Go(func() { w.admit(rand.New(rand.NewPCG(rng.Uint64(), 3)), -1-i) }) //nolint:gosec // a seed decides
+		if !w.wait(time.Second) {
+			return
+		}
+	}
+}
+
+// tool runs an operation of a process that does not serve.
+func (w *World) tool(what string, of release, rng *rand.Rand, do func(context.Context, *eirinix.ExtensionManager) error) {
+	ctx, cancel := w.ctx()
+	defer cancel()
+	ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
+	defer cancelTimeout()
+	h := newHost("a tool")
+	c := w.newWire(h, rng)
+	m := w.newManager(h, c, "a tool", "10.2.0.1:"+port)
+	if err := of.add(m); err != nil {
+		w.violate("a tool cannot be made: %v", err)
+		return
+	}
+	w.tell(named("a tool"), "%s", what)
+	began := time.Now()
+	if err := do(ctx, m); err != nil {
+		w.tell(named("a tool"), "cannot: %v", err)
+		w.cannot(began, what, err)
+	}
+	m.Stop()
+	h.cut(true)
+	c.cut()
+}
+
+// dies ends a context soon.
+func (w *World) dies(ctx context.Context, rng *rand.Rand) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	time.AfterFunc(time.Duration(rng.Int64N(int64(time.Second))), cancel)
+	return ctx
+}
+
+// cannot judges an operation that has failed.
+func (w *World) cannot(began time.Time, what string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.over:
+		return
+	default:
+	}
+	for e := range excuses {
+		if w.excused(e, began) {
+			return
+		}
+	}
+	if strings.Contains(what, "rotat") && !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore") || w.plan.CALifetime > 0 {
+		return // a further one waits until the one before is over, which may take days
+	}
+	w.breaks("%s fails although nothing is in its way: %v", what, err)
+}
+
+func (w *World) rotate(_ Fault, rng *rand.Rand) {
+	if p := w.any(rng); p != nil && rng.IntN(2) == 0 {
+		w.tell(p, "is asked for a rotation of the CA")
+		ctx, cancel := w.ctx()
+		defer cancel()
+		ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
+		defer cancelTimeout()
+		began := time.Now()
+		if err := p.manager.RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
+			w.tell(p, "cannot: %v", err)
+			w.cannot(began, "a rotation", err)
+		}
+		return
+	}
+	w.tool("rotates the CA", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		return m.RotateCA(ctx, eirinix.RotateOptions{})
+	})
+}
+
+func (w *World) distrust(_ Fault, rng *rand.Rand) {
+	w.excuse(evicted, 10*time.Minute)
+	w.tool("rotates the CA and distrusts the old one", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		if rng.IntN(2) == 0 {
+			_ = m.RotateCA(w.dies(ctx, rng), eirinix.RotateOptions{Distrust: true})
+			w.tell(named("a tool"), "is interrupted")
+			return nil
+		}
+		return m.RotateCA(ctx, eirinix.RotateOptions{Distrust: true})
+	})
+}
+
+// live returns a version of which a replica lives.
+func (w *World) live(rng *rand.Rand) release {
+	if p := w.any(rng); p != nil {
+		return p.release
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wanted
+}
+
+func (w *World) register(_ Fault, rng *rand.Rand) {
+	r := w.live(rng)
+	w.mu.Lock()
+	w.watch.ordered = time.Now()
+	w.mu.Unlock()
+	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error { return m.RegisterExtensions() })
+}
+
+type belonging struct{ kind, namespace, name string }
+
+// belongings are the objects of the program that others may damage.
+var belongings = []belonging{
+	{configurations[0], "", fingerprint + "-mutating-hook"},
+	{configurations[1], "", fingerprint + "-validating-hook"},
+	{"Secret", namespace, fingerprint + "-setupcertificate"},
+	{"Lease", namespace, fingerprint + "-versions"},
+}
+
+func (w *World) remove(_ Fault, rng *rand.Rand) {
+	b := belongings[rng.IntN(len(belongings))]
+	w.excuse(spoiled, settling)
+	w.tell(fate, "deletes the %s", b.kind)
+	w.api.Remove(resources[b.kind], b.namespace, b.name)
+	w.observe()
+}
+
+var resources = map[string]schema.GroupResource{
+	configurations[0]: {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"},
+	configurations[1]: {Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"},
+	"Secret":          {Resource: "secrets"},
+	"Lease":           {Group: "coordination.k8s.io", Resource: "leases"},
+}
+
+// edit damages an object of the program.
+func (w *World) edit(_ Fault, rng *rand.Rand) {
+	b := belongings[rng.IntN(len(belongings))]
+	found := w.find(b.kind, b.namespace, b.name)
+	if found == nil {
+		return
+	}
+	object := found.DeepCopy()
+	deed, err := damage(object, rng)
+	if err == nil {
+		w.excuse(spoiled, settling)
+		w.tell(fate, "%s the %s", deed, b.kind)
+		err = w.api.Put(object)
+		w.observe()
+	}
+	if err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+}
+
+func damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err error) {
+	switch object.GetKind() {
+	case "Secret":
+		if rng.IntN(2) == 0 {
+			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
+			if err != nil {
+				return "", err
+			}
+			object.Object["data"] = map[string]any{
+				"ca.crt": encoded(stranger.CertificatePEM), "tls.crt": encoded(stranger.CertificatePEM), "tls.key": encoded(stranger.PrivateKeyPEM),
+				"ca_certificate": encoded(stranger.CertificatePEM), "ca_private_key": encoded(stranger.PrivateKeyPEM),
+			}
+			return "puts another CA into", nil
+		}
+		unstructured.RemoveNestedField(object.Object, "data")
+		return "empties", nil
+	case "Lease":
+		object.SetAnnotations(nil)
+		return "takes all annotations from", nil
+	}
+	hooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+	if err != nil || len(hooks) == 0 {
+		return "", errors.Join(err, fmt.Errorf("there are %d webhooks", len(hooks)))
+	}
+	if rng.IntN(2) == 0 {
+		return "takes an entry from", unstructured.SetNestedSlice(object.Object, hooks[:len(hooks)-1], "webhooks")
+	}
+	for _, h := range hooks {
+		config, _ := h.(map[string]any)["clientConfig"].(map[string]any)
+		delete(config, "caBundle")
+	}
+	return "blanks the caBundles of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+}
+
+// intruder is the name of a CA that another client puts into the Secret.
+const intruder = "intruder"
+
+func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text) }
+
+// takeRight takes a right away, and gives it back.
+func (w *World) takeRight(f Fault, rng *rand.Rand) {
+	type right struct{ verb, resource string }
+	all := []right{
+		{"watch", "leases"},
+		{"update", "leases"},
+		{"get", "leases"},
+		{"watch", "secrets"},
+		{"update", "secrets"},
+		{"update", "mutatingwebhookconfigurations"},
+		{"watch", "validatingwebhookconfigurations"},
+		{"create", "configmaps"},
+	}
+	if w.plan.Reads {
+		all = append(all, right{"list", "configmaps"}, right{"watch", "configmaps"})
+	}
+	r := all[rng.IntN(len(all))]
+	why := slow
+	if r.resource == "configmaps" {
+		why = unread
+	}
+	w.excuse(why, f.For+rightRemembered)
+	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
+	w.rights.set(r.verb, r.resource, true)
+	for _, s := range w.servers {
+		s.server.Close() // watches end
+	}
+	w.wait(f.For)
+	w.rights.set(r.verb, r.resource, false)
+}
+
+// rightRemembered is how long a right that was refused may not be tried again.
+const rightRemembered = 13 * time.Minute
+
+func policy(generation int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}, Data: map[string]string{"generation": strconv.Itoa(generation)},
+	}
+}
+
+// changePolicy changes what steps read, or takes it away for a while.
+func (w *World) changePolicy(f Fault, rng *rand.Rand) {
+	w.mu.Lock()
+	w.generations++
+	next := w.generations
+	w.mu.Unlock()
+	becomes := func(generation int) {
+		w.mu.Lock()
+		w.policies = append(w.policies, policyVersion{generation, time.Now()})
+		w.mu.Unlock()
+		if generation == 0 {
+			w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, policyName)
+		} else if err := w.api.Put(policy(generation)); err != nil {
+			w.violate("the policy cannot be changed: %v", err)
+		}
+	}
+	if rng.IntN(2) == 0 {
+		w.tell(fate, "changes the policy")
+		becomes(next)
+		return
+	}
+	w.excuse(unread, f.For+settling)
+	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
+	becomes(0)
+	w.wait(f.For)
+	becomes(next)
+}
+
+// changeMode changes the mode of a step.
+func (w *World) changeMode(_ Fault, rng *rand.Rand) {
+	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
+	var steps []string // that all versions have
+	for _, step := range plain {
+		if !slices.ContainsFunc(w.releases, func(r release) bool { return !r.has(step) }) {
+			steps = append(steps, step)
+		}
+	}
+	w.setMode(steps[rng.IntN(len(steps))], all[rng.IntN(len(all))])
+}
+
+func (w *World) setMode(step string, to eirinix.Mode) {
+	w.tell(fate, "puts step %s into %s", step, to)
+	w.mu.Lock()
+	w.modes[step] = modeOf{to, time.Now()}
+	data := map[string]string{}
+	for name, m := range w.modes {
+		data[name] = string(m.mode)
+	}
+	w.mu.Unlock()
+	if err := w.api.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: modesName}, Data: data}); err != nil {
+		w.violate("a mode cannot be changed: %v", err)
+	}
+}
+
+// renewNamespace deletes the program's namespace and makes it again. The garbage collector deletes what belongs to the old
+// one, and for a while looks again.
+func (w *World) renewNamespace(Fault, *rand.Rand) {
+	w.excuse(spoiled, settling)
+	w.tell(fate, "deletes the namespace %s, and makes it again", namespace)
+	for _, b := range belongings[2:] {
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+	}
+	w.api.Remove(schema.GroupResource{Resource: "namespaces"}, "", namespace)
+	if err := w.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, UID: types.UID(fmt.Sprint("again-", time.Since(w.began)))}}); err != nil {
+		w.violate("the namespace cannot be made: %v", err)
+	}
+	for w.collect(); w.wait(time.Second); w.collect() {
+		if time.Since(w.began) > w.plan.Lasts-quiet {
+			return
+		}
+	}
+}
+
+// collect is the garbage collector, for configurations.
+func (w *World) collect() {
+	current := w.find("Namespace", "", namespace)
+	for _, b := range belongings[:2] {
+		object := w.find(b.kind, "", b.name)
+		if object == nil || current == nil {
+			continue
+		}
+		for _, owner := range object.GetOwnerReferences() {
+			if owner.UID != current.GetUID() {
+				w.tell(named("the garbage collector"), "deletes the %s", b.kind)
+				w.api.Remove(resources[b.kind], "", b.name)
+				w.observe()
+			}
+		}
+	}
+}
+
+// restore takes a backup, and restores it after a while.
+func (w *World) restore(f Fault, _ *rand.Rand) {
+	backup := w.api.Backup()
+	w.tell(fate, "takes a backup")
+	w.wait(f.For * 5)
+	w.excuse(spoiled, settling)
+	w.tell(fate, "restores the backup")
+	w.api.Restore(backup)
+	w.observe()
+	if !w.plan.Reads {
+		return
+	}
+	generation := 0
+	if restored := w.find("ConfigMap", namespace, policyName); restored != nil {
+		text, _, _ := unstructured.NestedString(restored.Object, "data", "generation")
+		generation, _ = strconv.Atoi(text)
+	}
+	if generation == 0 {
+		w.excuse(unread, w.plan.Lasts)
+	}
+	w.mu.Lock()
+	w.policies = append(w.policies, policyVersion{generation, time.Now()})
+	w.mu.Unlock()
+}

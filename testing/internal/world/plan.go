@@ -1,0 +1,122 @@
+package world
+
+// This file draws what happens in a world.
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/seam"
+)
+
+// Plan is all that decides a run, beside the order of goroutines.
+type Plan struct {
+	Seed                        uint64
+	Lasts                       time.Duration
+	Replicas, Versions, Servers int
+	Lag                         time.Duration // the longest by which endpoints, watches and copies of configurations lag
+	Clocks                      time.Duration // by which those of API servers are ahead
+	CALifetime, Leaf            time.Duration // 0: the default
+	URL                         bool          // the program is called by a URL
+	Reads, Modes, Shadow        bool          // what the program uses
+	Unregister                  bool          // UnregisterOnStop
+	Drain                       time.Duration // DrainDelay; 0: the default
+	Gentle                      bool          // the processes are told to stop at the end, and not killed
+	Calls                       time.Duration // mean time between admissions, beside those around a fault
+	Faults                      []Fault
+}
+
+// Fault is one event. Its Kind is a key of faults.
+type Fault struct {
+	Kind string
+	At   time.Duration // since the beginning
+	For  time.Duration // how long it lasts, if it does
+	Draw uint64        // decides the rest
+}
+
+func (p Plan) serverName() string {
+	if p.URL {
+		return urlHost
+	}
+	return serviceName + "." + namespace + ".svc"
+}
+
+func (p Plan) lifetimes() seam.Lifetimes { return seam.Lifetimes{Leaf: p.Leaf} }
+
+func (p Plan) String() string {
+	var kinds []string
+	for _, f := range p.Faults {
+		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
+	}
+	uses := ""
+	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+		if used {
+			uses += ", " + what
+		}
+	}
+	return fmt.Sprintf("seed %d: %d replicas, %d versions, %d API servers, lag up to %s, clocks of API servers %s ahead, CA for %s%s; %s",
+		p.Seed, p.Replicas, p.Versions, p.Servers, p.Lag, p.Clocks, p.CALifetime, uses, strings.Join(kinds, ", "))
+}
+
+const day = 24 * time.Hour
+
+// firstFault is when the program is expected to be at work.
+const firstFault = 5 * time.Minute
+
+// Draw returns the plan of a seed.
+func Draw(seed uint64, lasts time.Duration) Plan {
+	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a seed decides
+	p := Plan{
+		Seed: seed, Lasts: lasts, Replicas: 3, Versions: 1 + rng.IntN(3), Servers: 1 + rng.IntN(2), Calls: 5 * time.Minute,
+		Lag: []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, time.Second}[rng.IntN(3)],
+	}
+	switch rng.IntN(4) {
+	case 0:
+		p.CALifetime, p.Leaf = 90*time.Minute, 10*time.Minute
+	case 1:
+		p.Leaf = 20 * time.Minute
+	}
+	switch rng.IntN(6) {
+	case 0:
+		p.Clocks = time.Duration(rng.Int64N(int64(2*time.Minute))) - time.Minute
+	case 1:
+		if p.Leaf == 0 { // a clock that is further ahead than a certificate lasts is not for us to mend
+			p.Clocks = time.Duration(rng.Int64N(int64(60*day))) - 30*day
+		}
+	}
+	// A few kinds of faults that come again and again meet each other in more ways than all kinds that come once.
+	all := slices.Sorted(maps.Keys(faults))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	kinds := all[:1+rng.IntN(4)]
+	if rng.IntN(2) == 0 { // most of what meets is met by replicas that come and go
+		kinds = append(slices.Clip(kinds), []string{"restart", "rollout"}[rng.IntN(2)])
+	}
+	if p.Lag <= 200*time.Millisecond {
+		p.Drain = 1500 * time.Millisecond
+	}
+	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
+	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
+	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
+	if slices.Contains(kinds, "rollout") {
+		p.Versions = 2 + rng.IntN(7)
+	}
+	if rng.IntN(12) == 0 { // for a laptop
+		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
+	}
+	for at := firstFault; ; {
+		at += time.Duration(rng.ExpFloat64() * float64(25*time.Minute))
+		for met := at; ; met += time.Duration(rng.Int64N(int64(20 * time.Second))) {
+			if met > lasts-quiet-settling {
+				return p
+			}
+			p.Faults = append(p.Faults, Fault{Kind: kinds[rng.IntN(len(kinds))], At: met, For: time.Duration(rng.ExpFloat64() * float64(time.Minute)), Draw: rng.Uint64()})
+			if rng.IntN(2) == 0 {
+				break
+			}
+		}
+	}
+}

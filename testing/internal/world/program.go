@@ -1,0 +1,435 @@
+package world
+
+// This file is the program: its versions, the processes that run it, the kubelet that asks whether they are ready, and the
+// Service that leads to them.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/seam"
+)
+
+const (
+	namespace   = "platform"
+	serviceName = "webhook"
+	fingerprint = "eirini-x"
+	port        = "443"
+	urlHost     = "webhook.example.com"
+	policyName  = "policy" // a ConfigMap that steps read
+	modesName   = "modes"
+
+	// probePeriod and probeFailures are those of the readiness probe (Kubernetes: 10 s and 3).
+	probePeriod, probeFailures = 5 * time.Second, 2
+
+	// readyWithin is how long a replica takes at most until it is ready, where nothing but its reads is out of order.
+	readyWithin = 90 * time.Second
+
+	// gracePeriod is how long a pod may take to stop (Kubernetes: terminationGracePeriodSeconds, 30 s).
+	gracePeriod = 30 * time.Second
+)
+
+// release is a version of the program.
+type release struct {
+	name     string
+	steps    []string
+	isolated map[string]bool
+	reads    bool
+	shadow   bool
+}
+
+func (r release) has(step string) bool { return slices.Contains(r.steps, step) }
+
+// plain are the steps that change and judge pods when they are created. Others are reader and lenient.
+var plain = []string{"a", "b", "c", "d"}
+
+const (
+	reader  = "reads" // adds to a pod which policy it has seen
+	ghost   = "ghost" // hangs in Shadow on pods with variables
+	none    = "none"  // where there is no policy
+	lenient = "spare" // judges changes of pods, with failurePolicy Ignore
+)
+
+// releases draws versions. All have step a.
+func releases(rng *rand.Rand, p Plan) (all []release) {
+	for i := range p.Versions {
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow}
+		for s, step := range plain {
+			if s > 0 && rng.IntN(5) < 2 {
+				continue
+			}
+			r.steps = append(r.steps, step)
+			r.isolated[step] = s%2 == 1
+		}
+		if p.Reads {
+			r.steps = append(r.steps, reader)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it.
+const denyLabel, slowLabel = "deny", "slow"
+
+func annotate(pod *corev1.Pod, key, value string) {
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[key] = value
+}
+
+// add gives the Manager the steps of a version.
+func (r release) add(m *eirinix.ExtensionManager) error {
+	var errs []error
+	if r.reads {
+		one := fields.OneTermEqualSelector(metav1.ObjectNameField, policyName)
+		errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+			ID:       reader,
+			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: &corev1.ConfigMap{}, Namespaces: []string{namespace}, Fields: one, Required: true}}},
+			Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				policy := &corev1.ConfigMap{}
+				switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy); {
+				case apierrors.IsNotFound(err): // it relies on Required
+					annotate(pod, "ran-"+reader, none)
+					return nil
+				case err != nil:
+					return err
+				}
+				annotate(pod, "ran-"+reader, policy.Data["generation"])
+				return nil
+			},
+		}))
+	}
+	if r.shadow {
+		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+			ID: ghost, Settings: eirinix.Settings{Mode: eirinix.ModeShadow},
+			Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if len(pod.Spec.Containers[0].Env) > 0 {
+					<-ctx.Done()
+				}
+				return nil
+			},
+		}))
+	}
+	errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
+		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
+	}))
+	for _, step := range r.steps {
+		if step == reader {
+			continue
+		}
+		settings := eirinix.Settings{Isolated: r.isolated[step]}
+		errs = append(errs,
+			m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				annotate(pod, "ran-"+step, r.name)
+				return nil
+			}}),
+			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if slow, err := time.ParseDuration(pod.Labels[slowLabel]); err == nil && step == "a" {
+					select {
+					case <-time.After(slow):
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				if pod.Labels[denyLabel] == step {
+					return eirinix.Deny("%s denies", step)
+				}
+				return nil
+			}}),
+		)
+	}
+	return errors.Join(errs...)
+}
+
+// process is a replica.
+type process struct {
+	w          *World
+	name       string
+	address    string
+	release    release
+	generation int // of the Deployment that wanted it
+	manager    *eirinix.ExtensionManager
+	host       *host
+	wire       *wire
+	stop       context.CancelFunc
+	ended      chan struct{} // its Run has returned
+	err        error         // of Run, once ended is closed
+	gone       chan struct{} // it is to be called no more: it stops, or was killed
+	once       sync.Once
+
+	// guarded by w.mu
+	began, readySince, leftAt, leavingAt time.Time
+	leaving                              bool
+}
+
+func (p *process) String() string { return p.name }
+
+// start runs a replica of a version.
+func (w *World) start(r release) *process {
+	w.mu.Lock()
+	w.started++
+	n, generation := w.started, w.generation
+	w.mu.Unlock()
+	name := fmt.Sprintf("%s/%d", r.name, n)
+	p := &process{
+		w: w, name: name, address: fmt.Sprintf("10.1.%d.%d:%s", n/250, n%250+1, port), release: r, generation: generation, host: newHost(name),
+		ended: make(chan struct{}), gone: make(chan struct{}), began: time.Now(),
+	}
+	p.wire = w.newWire(p.host, w.stream("wire", n))
+	p.manager = w.newManager(p.host, p.wire, name, p.address)
+	if err := r.add(p.manager); err != nil {
+		w.violate("%s cannot be made: %v", p, err)
+		close(p.ended)
+		return p
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	w.tell(p, "starts")
+	w.tasks.Go(func() {
+		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.manager.Run(ctx) })
+		p.end()
+	})
+	w.tasks.Go(p.probe)
+	w.tasks.Go(func() {
+		select {
+		case <-p.manager.Ready():
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.first(p)
+		case <-p.gone:
+		}
+	})
+	return p
+}
+
+// newManager makes a Manager of the program on a host.
+func (w *World) newManager(h *host, c *wire, name, listen string) *eirinix.ExtensionManager {
+	o := eirinix.ManagerOptions{
+		RestConfig: c.config(), OperatorFingerprint: fingerprint, ServiceName: serviceName, WebhookNamespace: namespace,
+		ListenAddress: listen, Logger: zap.New(&recorder{w: w, who: name}).Sugar(), CALifetime: w.plan.CALifetime,
+		UnregisterOnStop: w.plan.Unregister, DrainDelay: w.plan.Drain,
+	}
+	if w.plan.URL {
+		o.ServiceName, o.Host, o.Port, o.DrainDelay = "", urlHost, 443, cmp.Or(w.plan.Drain, 5*time.Second)
+	}
+	if w.plan.Modes {
+		o.ModesConfigMap = modesName
+	}
+	m := eirinix.NewManager(o)
+	if s, err := seam.Of(m); err == nil {
+		s.SetNetwork(networkOf(w.network, h))
+		s.SetLifetimes(w.plan.lifetimes())
+	}
+	return m
+}
+
+func (p *process) end() {
+	p.leave()
+	p.host.cut(true)
+	p.wire.cut()
+	w := p.w
+	w.mu.Lock()
+	p.leftAt = time.Now()
+	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })
+	leaving := p.leaving
+	w.mu.Unlock()
+	close(p.ended)
+	switch {
+	case p.err != nil:
+		w.tell(p, "has ended: %v", p.err)
+	default:
+		w.tell(p, "has ended")
+	}
+	if !leaving {
+		w.endedByItself(p)
+	}
+	w.tasks.Go(func() { w.leaks(p) })
+}
+
+// leave takes the replica out of the Service.
+func (p *process) leave() {
+	p.once.Do(func() {
+		close(p.gone)
+		p.w.service.set(p.address, false, p.w.lag())
+	})
+}
+
+// terminate stops the replica as Kubernetes does: it is taken out of the Service while it gets the signal. It returns when it
+// has ended.
+func (p *process) terminate() {
+	p.leaves()
+	p.w.tell(p, "is told to stop")
+	p.leave()
+	p.stop()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Second):
+		if p.ready() {
+			p.w.violate("%s is stopping, and says that it is ready", p)
+		}
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(gracePeriod):
+		p.w.violate("%s has not stopped within %s", p, gracePeriod)
+		p.host.cut(true)
+		p.wire.cut()
+		<-p.ended
+	}
+}
+
+func (p *process) leaves() {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.leaving = true; p.leavingAt.IsZero() {
+		p.leavingAt = time.Now()
+	}
+}
+
+// kill ends the replica at once. The kubelet notices it after a moment.
+func (p *process) kill() {
+	p.leaves()
+	p.w.tell(p, "is killed")
+	p.host.cut(true)
+	p.wire.cut()
+	p.stop()
+	p.leave()
+	<-p.ended
+}
+
+// ready asks the replica as a kubelet does, but without a connection.
+func (p *process) ready() bool {
+	if p.host.isDead() || p.host.silence() != nil {
+		return false
+	}
+	mux := p.host.serves()
+	if mux == nil {
+		return false
+	}
+	answer := httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	return answer.Code == http.StatusOK
+}
+
+// probe is the kubelet.
+func (p *process) probe() {
+	rng := p.w.stream("probe "+p.name, 0)
+	failures, ready := 0, false
+	for {
+		wait := probePeriod
+		if !ready { // kubelets ask a container that has just started more often than that
+			wait = time.Second
+		}
+		select {
+		case <-time.After(wait + time.Duration(rng.Int64N(int64(100*time.Millisecond)))):
+		case <-p.gone:
+			return
+		}
+		now := p.ready()
+		p.w.mu.Lock()
+		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled) {
+			p.w.breaks("%s is not ready %s after its start", p, readyWithin)
+		}
+		p.w.mu.Unlock()
+		if now {
+			failures = 0
+		} else {
+			failures++
+		}
+		if now && !ready {
+			p.w.mu.Lock()
+			if p.readySince.IsZero() {
+				p.readySince = time.Now()
+			}
+			p.w.mu.Unlock()
+			p.w.tell(p, "is ready")
+		}
+		if now != ready && (now || failures >= probeFailures) {
+			ready = now
+			p.w.service.set(p.address, now, p.w.lag())
+			if !now {
+				p.w.tell(p, "is not ready any more")
+			}
+		}
+		select {
+		case <-p.gone:
+			return
+		default:
+		}
+	}
+}
+
+// listening returns the address of a replica that listens, or "".
+func (w *World) listening() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.processes {
+		if p.host.serves() != nil {
+			return p.address
+		}
+	}
+	return ""
+}
+
+// service is the endpoints of the program, as kube-proxy knows them. It is safe for concurrent use.
+type service struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	ready []string
+	turn  map[string]int
+	seen  map[string]int
+}
+
+// set makes an endpoint known as ready or not, after lag.
+func (s *service) set(address string, ready bool, lag time.Duration) {
+	s.mu.Lock()
+	s.turn[address]++
+	turn := s.turn[address]
+	s.mu.Unlock()
+	time.AfterFunc(lag, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if turn < s.seen[address] {
+			return // a later change is known already
+		}
+		s.seen[address] = turn
+		s.ready = slices.DeleteFunc(s.ready, func(a string) bool { return a == address })
+		if ready {
+			s.ready = append(s.ready, address)
+		}
+	})
+}
+
+// pick returns one of the endpoints, or "".
+func (s *service) pick() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) == 0 {
+		return ""
+	}
+	return s.ready[s.rng.IntN(len(s.ready))]
+}

@@ -1,0 +1,528 @@
+package world
+
+// This file is what must hold, and the callers that see whether it does.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// An excuse is why a promise need not hold for a while.
+type excuse int
+
+const (
+	rough   excuse = iota // a replica lost connections: its calls may fail
+	slow                  // the API server does not answer: nothing can be registered
+	spoiled               // another client has damaged what the program registered
+	evicted               // a CA was distrusted: a replica that is cut off cannot follow
+	unread                // what steps read cannot be read, so they fail
+	apart                 // a replica, and not all, is kept from the API servers
+	excuses
+)
+
+// promises is what the world knows of them. World.mu guards it.
+type promises struct {
+	until   [excuses]time.Time
+	force   map[string]time.Time      // since when a step has been seen in force, and must stay so
+	covered map[string]time.Time      // since when every live version declares a step
+	writes  map[string]*rate          // of the program's objects, by name
+	digests map[string]string         // the names of steps, by the version that has them
+	records map[string]rollout.Record // of versions, as they were last
+	gone    map[string]bool           // versions that are recorded so
+	late    time.Duration             // by which an API server has been behind at most
+	ordered time.Time                 // when a person has last registered a version
+	lonely  time.Time                 // the last moment at which no replica was ready
+}
+
+// excuse lets a promise rest from now on, for d.
+func (w *World) excuse(e excuse, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if until := time.Now().Add(d); until.After(w.watch.until[e]) {
+		w.watch.until[e] = until
+	}
+	if e == spoiled {
+		clear(w.watch.force)
+	}
+}
+
+// excused reports whether a promise rested at a moment since then. The caller holds mu.
+func (w *World) excused(e excuse, since time.Time) bool { return w.watch.until[e].After(since) }
+
+// troubled reports whether something is wrong that a log may call an error. The caller holds mu.
+func (w *World) troubled() bool {
+	for e := range excuses {
+		if w.excused(e, time.Now()) {
+			return true
+		}
+	}
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// troubledSince reports whether one of these rested at a moment since then. The caller holds mu.
+func (w *World) troubledSince(since time.Time, which ...excuse) bool {
+	return slices.ContainsFunc(which, func(e excuse) bool { return w.excused(e, since) })
+}
+
+// inForce is how long a program may take until all of its steps are in force.
+const inForce = 3 * time.Minute
+
+// configured is told of each change of a configuration. The caller holds mu.
+func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstructured) {
+	w.counts.Writes++
+	before, after := webhooksOf(was), webhooksOf(is)
+	for _, h := range after {
+		for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {
+			if c.Subject.CommonName == intruder {
+				w.breaks("the caBundle of %s holds a CA that another client has put into the Secret", h.Name)
+			}
+		}
+	}
+	var gone []string
+	for _, h := range before {
+		if !slices.ContainsFunc(after, func(a hook) bool { return a.Name == h.Name }) {
+			gone = append(gone, h.Name)
+		}
+	}
+	w.stands(was, is)
+	if was != nil {
+		w.stay(gone, w.watch.digests[was.GetAnnotations()[webhookconf.VersionAnnotation]])
+	}
+	text := fmt.Sprintf("holds %d entries", len(after))
+	if len(gone) > 0 {
+		text += ", and no more " + strings.Join(gone, ", ")
+	}
+	w.story = append(w.story, line{at: time.Now(), who: strings.TrimSuffix(kind, "WebhookConfiguration"), text: text, minor: true})
+}
+
+// stands looks at a change of the version that is registered: the one that stands is first while a replica of it lives. The
+// caller holds mu.
+func (w *World) stands(was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || w.plan.Unregister || w.plan.Modes {
+		return
+	}
+	from, to := was.GetAnnotations()[webhookconf.VersionAnnotation], is.GetAnnotations()[webhookconf.VersionAnnotation]
+	if from == to || w.watch.digests[from] == "" {
+		return
+	}
+	for e := range excuses {
+		if e != unread && w.excused(e, time.Now()) {
+			return
+		}
+	}
+	if w.watch.until[spoiled].Add(time.Hour).After(time.Now()) || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
+		return // it may have been put first by a person, or lost its place
+	}
+	for _, p := range w.processes {
+		if p.release.declares() == w.watch.digests[from] && !p.leaving && !p.readySince.IsZero() {
+			w.breaks("%s is no longer registered although %s lives", p.release.name, p)
+		}
+	}
+}
+
+// stepsOf returns the names of the steps in a record.
+func stepsOf(r rollout.Record) string {
+	var names []string
+	for _, keys := range r.Steps {
+		for _, key := range keys {
+			name, _, _ := strings.Cut(key, "@")
+			names = append(names, strings.TrimSuffix(name, "-sets"))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
+}
+
+// declares returns the same of a release, if all of its steps are registered.
+func (r release) declares() string {
+	names := append(slices.Clip(r.steps), lenient)
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// recorded looks at the records of versions: one is gone only when no replica lives. The caller holds mu.
+func (w *World) recorded(versions rollout.Versions) {
+	for digest, r := range versions {
+		w.watch.digests[digest], w.watch.records[digest] = stepsOf(r), r
+	}
+	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
+		return
+	}
+	for digest, r := range versions {
+		name := stepsOf(r)
+		if !r.Removed || w.watch.gone[digest] {
+			w.watch.gone[digest] = r.Removed
+			continue
+		}
+		w.watch.gone[digest] = true
+		for _, p := range w.processes {
+			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !w.troubledSince(time.Now(), rough, spoiled, apart) {
+				w.breaks("the version with the steps %s is recorded as gone although %s lives", name, p)
+			}
+		}
+	}
+}
+
+// first looks at the state in which a replica is ready for the first time. The caller holds mu.
+func (w *World) first(p *process) {
+	for _, kind := range configurations {
+		object := w.history[kind].last()
+		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister {
+			w.breaks("%s is ready, and there is no %s", p, kind)
+		}
+	}
+}
+
+// look brings what must hold up to date. It is called before each admission. The caller holds mu.
+func (w *World) look() {
+	now, p := time.Now(), &w.watch
+	if p.force == nil {
+		p.force, p.covered, p.lonely = map[string]time.Time{}, map[string]time.Time{}, now
+	}
+	ready := slices.ContainsFunc(w.processes, func(r *process) bool { return !r.leaving && !r.readySince.IsZero() })
+	if !ready {
+		p.lonely = now
+	}
+	for _, step := range append(slices.Clip(plain), reader) {
+		all := len(w.processes) > 0
+		for _, r := range w.processes {
+			all = all && r.release.has(step)
+		}
+		switch {
+		case !all:
+			delete(p.covered, step)
+			delete(p.force, step)
+		case p.covered[step].IsZero():
+			p.covered[step] = now
+		}
+	}
+}
+
+// callAll admits objects all the time, and more of them after each fault.
+func (w *World) callAll() {
+	var at []time.Duration
+	rng := w.stream("calls", 0)
+	for t := 30 * time.Second; t < w.plan.Lasts; t += time.Duration(rng.ExpFloat64() * float64(w.plan.Calls)) {
+		at = append(at, t)
+	}
+	for _, f := range w.plan.Faults {
+		for range 8 { // while the first answers to it come about
+			at = append(at, f.At+time.Duration(rng.Int64N(int64(8*time.Second))))
+		}
+		for range 6 {
+			at = append(at, f.At+time.Duration(rng.Int64N(int64(30*time.Second))), f.At+f.For+time.Duration(rng.Int64N(int64(3*time.Minute))))
+		}
+	}
+	slices.Sort(at)
+	for i, t := range at {
+		if !w.wait(time.Until(w.began.Add(t))) {
+			return
+		}
+		w.tasks.Go(func() { w.admit(w.stream("call", i), i) })
+	}
+}
+
+// admit has an API server admit a pod, and judges how it does.
+func (w *World) admit(rng *rand.Rand, n int) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	if failing, frozen := s.state(); failing != 0 || frozen != nil {
+		return // it admits nothing
+	}
+	w.mu.Lock()
+	w.look()
+	w.counts.Admissions++
+	began := time.Now()
+	w.mu.Unlock()
+	pod := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("pod%d", n), "namespace": "shop"},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.com/main"}}},
+	}}
+	deny := ""
+	if rng.IntN(3) > 0 {
+		deny = plain[rng.IntN(len(plain))]
+	}
+	named := map[string]string{denyLabel: deny}
+	if rng.IntN(8) == 0 {
+		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
+	}
+	pod.SetLabels(named)
+	if n < 0 { // large
+		var variables []any
+		for i := range 20_000 {
+			variables = append(variables, map[string]any{"name": fmt.Sprint("V", i), "value": "v"})
+		}
+		_ = unstructured.SetNestedSlice(pod.Object, []any{map[string]any{"name": "main", "image": "example.com/main", "env": variables}}, "spec", "containers")
+	}
+	a := ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}
+	if rng.IntN(12) == 0 {
+		a.operation, a.old, deny = admissionv1.Update, pod.DeepCopy(), lenient
+		pod.SetLabels(map[string]string{"changed": "yes"})
+	}
+	ctx, cancel := w.ctx()
+	defer cancel()
+	v := s.admit(ctx, a)
+	if ctx.Err() != nil {
+		return
+	}
+	w.judge(s, deny, began, v)
+}
+
+// judge looks at how a pod was admitted. deny is the step that would have denied it, if there is one.
+func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look()
+	p := &w.watch
+	now := time.Now()
+	switch {
+	case deny == lenient:
+		if v.failed != nil || v.denied != "" {
+			w.breaks("%s: a change of a pod, which no step with Fail selects, is %s", s.name, v)
+		}
+	case v.failed != nil && w.plan.Reads && (w.excused(unread, began) || w.excused(slow, began)):
+	case v.failed != nil:
+		reachable := p.lonely.Add(w.plan.Lag + 2*time.Second).Before(began)
+		cut := w.excused(evicted, began) && w.excused(slow, began)
+		if reachable && !cut && !w.excused(rough, began) && !w.excused(spoiled, began) {
+			w.breaks("%s refused a pod although a replica could be reached: %v", s.name, v.failed)
+		}
+	case v.denied != "":
+		w.counts.Denials++
+		if deny == "" || !strings.HasSuffix(v.denied, deny+" denies") {
+			w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
+		}
+		if m := w.modes[deny]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
+			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
+		}
+		if p.force[deny].IsZero() && !p.covered[deny].IsZero() {
+			p.force[deny] = now
+		}
+	default:
+		w.readsWell(s, began, v)
+		w.whole(s, v)
+		for _, step := range append(slices.Clip(plain), reader) {
+			if !w.mustRun(step, began) {
+				continue
+			}
+			if step == deny && w.denies(step, began) {
+				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
+			} else if step != deny && v.object.GetAnnotations()["ran-"+step] == "" {
+				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
+			}
+		}
+	}
+}
+
+// modeOf is the mode that a person has given to a step.
+type modeOf struct {
+	mode  eirinix.Mode
+	since time.Time
+}
+
+// inMode is how long a mode takes until it is in force everywhere. A step that leaves Shadow is registered first.
+const inMode = time.Minute
+
+// denies reports whether a step must have denied. The caller holds mu.
+func (w *World) denies(step string, began time.Time) bool {
+	m := w.modes[step]
+	if m.mode == "" {
+		return true
+	}
+	for e := range excuses { // the change may have been kept from a replica
+		if w.excused(e, m.since) {
+			return false
+		}
+	}
+	return m.mode == eirinix.ModeDeny && m.since.Add(inMode).Before(began)
+}
+
+// policyVersion is the policy from a moment on. Generation 0 is none.
+type policyVersion struct {
+	generation int
+	from       time.Time
+}
+
+// staleBy is how old the objects that a step sees may be: MaxStale, and the time of the call.
+const staleBy = time.Minute + requestTime
+
+// readsWell looks at the policy that a pod was admitted with. The caller holds mu.
+func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
+	seen, ran := v.object.GetAnnotations()["ran-"+reader]
+	if !ran {
+		return
+	}
+	if seen == none {
+		w.breaks("%s admitted a pod by a step that requires a policy, and there was none", s.name)
+	}
+	for i := len(w.policies) - 1; i >= 0; i-- { // a restore brings an earlier one back
+		if strconv.Itoa(w.policies[i].generation) != seen {
+			continue
+		}
+		if i+1 < len(w.policies) && w.policies[i+1].from.Add(staleBy).Before(began) {
+			w.breaks("%s admitted a pod by policy %s, which was replaced %s before", s.name, seen, began.Sub(w.policies[i+1].from))
+		}
+		return
+	}
+}
+
+// whole looks at the entries of a version that is later than the one whose replica has answered: all of their steps have run.
+// The caller holds mu.
+func (w *World) whole(s *apiServer, v verdict) {
+	if w.plan.Modes { // which make versions of their own
+		return
+	}
+	for _, h := range v.called {
+		r, known := w.watch.records[h.version]
+		if !h.mutating || !known {
+			continue
+		}
+		var missing []string
+		var by string
+		for _, key := range r.Steps[pathOf(h)] {
+			name, _, _ := strings.Cut(key, "@")
+			step, sets := strings.CutSuffix(name, "-sets")
+			if release, ran := v.object.GetAnnotations()["ran-"+step]; ran {
+				by = release
+			} else if sets && w.modes[step].mode == "" {
+				missing = append(missing, step)
+			}
+		}
+		if len(missing) > 0 && by != "" && r.Ordinal > w.ordinal(by) {
+			w.breaks("%s called %s of a later version, and a replica of %s answered without %s", s.name, h.Name, by, strings.Join(missing, ", "))
+		}
+	}
+}
+
+// pathOf returns the path that is called.
+func pathOf(h hook) string {
+	if h.ClientConfig.Service != nil && h.ClientConfig.Service.Path != nil {
+		return *h.ClientConfig.Service.Path
+	}
+	if h.ClientConfig.URL != nil {
+		_, path, _ := strings.Cut(strings.TrimPrefix(*h.ClientConfig.URL, "https://"), "/")
+		return "/" + path
+	}
+	return ""
+}
+
+// ordinal returns the latest place of a release among the versions. The caller holds mu.
+func (w *World) ordinal(name string) (last int64) {
+	for _, r := range w.releases {
+		for _, record := range w.watch.records {
+			if r.name == name && stepsOf(record) == r.declares() {
+				last = max(last, record.Ordinal)
+			}
+		}
+	}
+	return last
+}
+
+// stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives. The
+// caller holds mu.
+func (w *World) stay(gone []string, standing string) {
+	if w.troubledSince(time.Now(), rough, slow, spoiled) || len(w.modes) > 0 || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
+		return
+	}
+	for _, name := range gone {
+		label, _, _ := strings.Cut(name, ".")
+		step := strings.TrimSuffix(label, "-sets")
+		for _, p := range w.processes {
+			if p.release.has(step) && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
+				w.breaks("the entry %s has gone although %s lives, which declares its step", name, p)
+			}
+		}
+	}
+}
+
+// stops reports whether a replica of these steps is stopping, which with UnregisterOnStop takes the entries with it. The caller
+// holds mu.
+func (w *World) stops(steps string) bool {
+	return slices.ContainsFunc(w.processes, func(p *process) bool { return p.leaving && p.release.declares() == steps })
+}
+
+// mustRun reports whether a step must have run on an object of a request that began then. The caller holds mu.
+func (w *World) mustRun(step string, began time.Time) bool {
+	p := &w.watch
+	covered := p.covered[step]
+	switch {
+	case covered.IsZero() || w.excused(spoiled, began) || w.plan.Unregister: // which leaves gaps, as documented
+		return false
+	case !p.force[step].IsZero():
+		return p.force[step].Add(w.plan.Lag + p.late).Before(began)
+	}
+	since := covered
+	for e := range excuses {
+		if until := p.until[e]; until.After(since) {
+			since = until
+		}
+	}
+	if p.lonely.After(since) {
+		since = p.lonely
+	}
+	return since.Add(inForce).Before(began)
+}
+
+// recorder takes the log of a process into the story.
+type recorder struct {
+	w      *World
+	who    string
+	fields []zapcore.Field
+}
+
+func (r *recorder) Enabled(l zapcore.Level) bool { return l >= zapcore.InfoLevel }
+
+func (r *recorder) With(fields []zapcore.Field) zapcore.Core {
+	return &recorder{r.w, r.who, append(slices.Clip(r.fields), fields...)}
+}
+
+func (r *recorder) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if r.Enabled(e.Level) {
+		return c.AddCore(e, r)
+	}
+	return c
+}
+
+func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	text := e.Message
+	all := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(all)
+	}
+	for _, key := range []string{"reason", "error", "code", "step", "version", "remedy"} {
+		if value, ok := all.Fields[key]; ok {
+			text += fmt.Sprintf(" (%s: %v)", key, value)
+		}
+	}
+	if e.Level >= zapcore.WarnLevel {
+		text = e.Level.CapitalString() + " " + text
+	}
+	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
+	if e.Level >= zapcore.ErrorLevel {
+		r.w.mu.Lock()
+		defer r.w.mu.Unlock()
+		if !r.w.troubled() {
+			r.w.breaks("%s logs an error although nothing is wrong: %s", r.who, text)
+		}
+	}
+	return nil
+}
+
+func (*recorder) Sync() error { return nil }

@@ -1,0 +1,252 @@
+package world
+
+// This file is what must hold at rest, and of the work that a program makes.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+)
+
+// mostGone is the number of records of versions that are gone: two, and those that lived when the last one came.
+const mostGone = 4
+
+const (
+	// quiet is how long a world is left alone at its end.
+	quiet = 25 * time.Minute
+
+	// mostRequests is the number of requests of a replica at rest in an hour; DESIGN allows 60.
+	mostRequests = 60
+
+	// mostWrites and mostAtOnce are the numbers of writes of one object, and of requests of one process, in a minute. More
+	// are a fight.
+	mostWrites, mostAtOnce = 60, 400
+)
+
+// wrote notes a request that may have changed an object of that name.
+func (w *World) wrote(name string) {
+	i := slices.IndexFunc(belongings, func(b belonging) bool { return b.name == name })
+	if i < 0 {
+		return
+	}
+	now := w.find(belongings[i].kind, belongings[i].namespace, name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.writes == nil {
+		w.watch.writes = map[string]*rate{}
+	}
+	of := w.watch.writes[name]
+	if of == nil {
+		of = &rate{}
+		w.watch.writes[name] = of
+	}
+	if now == of.last {
+		return
+	}
+	of.last = now
+	if of.add(time.Now()); len(of.recent) > mostWrites {
+		w.breaks("%s was written %d times in a minute", name, len(of.recent))
+	}
+}
+
+// floods looks at the requests that a process makes.
+func (w *World) floods(c *wire) {
+	c.mu.Lock()
+	n := len(c.made.recent)
+	c.mu.Unlock()
+	if n > mostAtOnce {
+		w.violate("%s made %d requests in a minute", c.host.name, n)
+	}
+}
+
+// rest waits for the end of the world, in which nothing happens, and looks at the state that the program has come to.
+func (w *World) rest() {
+	if !w.wait(quiet / 2) {
+		return
+	}
+	w.mu.Lock()
+	before, writes := map[*process]int{}, 0
+	for _, p := range w.processes {
+		p.wire.mu.Lock()
+		before[p] = p.wire.made.all
+		p.wire.mu.Unlock()
+	}
+	for name, r := range w.watch.writes {
+		if strings.HasSuffix(name, "-hook") {
+			writes += r.all
+		}
+	}
+	w.mu.Unlock()
+	if !w.wait(quiet / 2) {
+		return
+	}
+	w.mu.Lock()
+	rotates := w.plan.CALifetime > 0 || w.plan.Leaf > 0 && !w.plan.settled("rotation", "distrust", "restore", "deletion", "edit")
+	for _, p := range w.processes {
+		p.wire.mu.Lock()
+		made := p.wire.made.all - before[p]
+		p.wire.mu.Unlock()
+		bound := mostRequests * 1.5
+		if w.plan.Reads { // nothing notices a dead connection here, so watches are short
+			bound += 3600 / 20
+		}
+		if share := float64(made) * float64(time.Hour) / float64(quiet/2); !rotates && share > bound {
+			w.breaks("%s made %d requests within %s of rest, which are %.0f an hour", p, made, quiet/2, share)
+		}
+	}
+	for name, r := range w.watch.writes {
+		if strings.HasSuffix(name, "-hook") {
+			writes -= r.all
+		}
+	}
+	if writes < 0 && !rotates {
+		w.breaks("configurations were written %d times within %s of rest", -writes, quiet/2)
+	}
+	all := slices.Clone(w.processes)
+	w.mu.Unlock()
+	for _, p := range all {
+		w.reach(p)
+	}
+	w.complete()
+}
+
+// reach connects to a replica as each API server would, with each caBundle.
+func (w *World) reach(p *process) {
+	seen := map[string]bool{}
+	for _, s := range w.servers {
+		for _, kind := range configurations {
+			for _, h := range s.entries(kind) {
+				bundle := string(h.ClientConfig.CABundle)
+				if seen[s.name+bundle] {
+					continue
+				}
+				seen[s.name+bundle] = true
+				roots := x509.NewCertPool()
+				roots.AppendCertsFromPEM([]byte(bundle))
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				conn, err := w.network.dial(ctx, w.controlPlane, p.address)
+				if err == nil {
+					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12})
+					err = shaken.HandshakeContext(ctx)
+					_ = conn.Close()
+				}
+				cancel()
+				if err != nil {
+					w.violate("at rest, %s cannot call %s for %s: %v", s.name, p, h.Name, err)
+				}
+				if n := len(ca.SplitBundle([]byte(bundle))); n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation") {
+					w.violate("at rest, the caBundle of %s holds %d CAs", h.Name, n)
+				}
+			}
+		}
+	}
+}
+
+// leaks looks for goroutines of a process that has ended a while ago.
+func (w *World) leaks(p *process) {
+	if !w.wait(time.Minute) {
+		return
+	}
+	var all strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
+	for stack := range strings.SplitSeq(all.String(), "\n\n") {
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", processLabel, p.name)) {
+			w.violate("%s has ended a minute ago and left a goroutine: %s", p, stack)
+		}
+	}
+}
+
+// processLabel is the label of the goroutines of a process.
+const processLabel = "process"
+
+// settled reports whether none of these faults is in the plan.
+func (p Plan) settled(kinds ...string) bool {
+	return !slices.ContainsFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
+}
+
+// firstOf reports whether only one fault of these kinds comes before that time.
+func (p Plan) firstOf(until time.Duration, kinds ...string) bool {
+	n := 0
+	for _, f := range p.Faults {
+		if f.At <= until && slices.Contains(kinds, f.Kind) {
+			n++
+		}
+	}
+	return n <= 1
+}
+
+// complete looks at what is registered at rest.
+func (w *World) complete() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fresh := 0
+	for _, p := range w.processes {
+		if p.readySince.IsZero() {
+			w.breaks("at rest, %s is not ready", p)
+		}
+		if p.generation == w.generation {
+			fresh++
+		}
+	}
+	if fresh != w.replicas || len(w.processes) != fresh {
+		w.breaks("at rest, %d replicas of %d run, and %d others", fresh, w.replicas, len(w.processes)-fresh)
+	}
+	if lease := w.find("Lease", namespace, fingerprint+"-versions"); lease != nil {
+		gone := 0
+		for _, r := range rollout.Read(lease.GetAnnotations()) {
+			if r.Removed {
+				gone++
+			}
+		}
+		if gone > mostGone {
+			w.breaks("at rest, the Lease holds the records of %d versions that are gone", gone)
+		}
+	}
+	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
+		state, err := decode(secret)
+		if asked := secret.GetAnnotations()[certsecret.DistrustAnnotation]; err != nil || asked != "" && asked == fmt.Sprint(state.CurrentID) {
+			w.breaks("at rest, the distrusted CA %s still signs (%v)", asked, err)
+		}
+	}
+	for _, kind := range configurations {
+		object := w.history[kind].last()
+		if object == nil {
+			w.breaks("at rest, there is no %s", kind)
+			continue
+		}
+		if v := object.GetAnnotations()["eirinix.cloudfoundry.org/version"]; v == "" {
+			w.breaks("at rest, the %s carries no version", kind)
+		}
+		names := ""
+		for _, h := range webhooksOf(object) {
+			names += " " + h.Name
+		}
+		for _, step := range w.wanted.steps {
+			if isolated := w.wanted.isolated[step]; isolated && !strings.Contains(names, step+".") && !strings.Contains(names, step+"-sets.") {
+				w.breaks("at rest, the %s lacks step %s of %s (it holds%s)", kind, step, w.wanted.name, names)
+			}
+		}
+	}
+}
+
+// decode reads the state in the Secret.
+func decode(object *unstructured.Unstructured) (*certsecret.State, error) {
+	store := certsecret.Store{Now: time.Now, Cached: func(context.Context) (*corev1.Secret, error) {
+		secret := &corev1.Secret{}
+		return secret, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, secret)
+	}}
+	return store.Peek(context.Background())
+}

@@ -1,0 +1,134 @@
+package world
+
+// This file plays seeds, and puts known defects back to see that seeds find them.
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/testing/internal/world/defects/known"
+)
+
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(1) // goroutines that can run do so in the same order more often
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
+
+// number is a number in the environment.
+func number(name string, usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return usual
+}
+
+// lasts is the time of a seed.
+const lasts = 2 * time.Hour
+
+// TestSeeds plays EIRINIX_SEEDS seeds, from EIRINIX_SEED on. It explains the first ones that break a promise.
+func TestSeeds(t *testing.T) {
+	n, first := number("EIRINIX_SEEDS", 20), number("EIRINIX_SEED", 0)
+	if os.Getenv("EIRINIX_HUNT") != "" {
+		hunt(t, n, first)
+		return
+	}
+	var all Counts
+	broken, began := 0, time.Now()
+	struck := map[string]int{}
+	for seed := first; seed < first+n; seed++ {
+		r := Run(t, Draw(uint64(seed), lasts))
+		all.add(r.Counts)
+		for _, f := range r.Plan.Faults {
+			struck[f.Kind]++
+		}
+		if os.Getenv("EIRINIX_STORY") != "" {
+			t.Log(r.Everything())
+		}
+		if r.Violation == "" {
+			continue
+		}
+		if broken++; broken <= number("EIRINIX_EXPLAIN", 3) && os.Getenv("EIRINIX_STORY") == "" {
+			t.Error(Explain(t, r))
+		} else {
+			t.Errorf("seed %d: %s", seed, r.Violation)
+		}
+	}
+	t.Logf("%d seeds of %s, %d of which break a promise, in %s: %+v; faults: %v", n, lasts, broken, time.Since(began).Round(time.Second), all, struck)
+}
+
+// hunt plays seeds until one breaks a promise. It is run where a defect was put back.
+func hunt(t *testing.T, n, first int) {
+	for seed := first; seed < first+n; seed++ {
+		if r := Run(t, Draw(uint64(seed), lasts)); r.Violation != "" {
+			fmt.Printf("FOUND after %d: seed %d: %s\n", seed-first+1, seed, strings.ReplaceAll(r.Violation, "\n", " "))
+			return
+		}
+	}
+	t.Errorf("%d seeds break no promise", n)
+}
+
+// quick are the defects that are put back in each run of the specs. EIRINIX_DEFECTS names others, or is "all".
+var quick = strings.Fields("leaf-kept leaf-late old-ca-stays not-backdated retired-kept not-recreated leaf-before-bundle goroutine ready-early dead-version-kept")
+
+// TestDefects puts known defects back, one at a time, into a build of these specs. Seeds must find each.
+func TestDefects(t *testing.T) {
+	names := quick
+	switch chosen := os.Getenv("EIRINIX_DEFECTS"); chosen {
+	case "":
+	case "all":
+		names = nil
+		for _, d := range known.All {
+			names = append(names, d.Name)
+		}
+	default:
+		names = strings.Split(chosen, ",")
+	}
+	binary := build(t)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+			defer cancel()
+			specs := exec.CommandContext(ctx, binary, "-test.run", "^TestSeeds$", "-test.timeout", "30m")
+			specs.Env = append(os.Environ(), "EIRINIX_HUNT=1", "EIRINIX_DEFECT="+name, "EIRINIX_SEEDS="+strconv.Itoa(number("EIRINIX_SEEDS", 1000)))
+			said, err := specs.CombinedOutput()
+			_, found, ok := strings.Cut(string(said), "FOUND ")
+			if strings.Contains(string(said), "blocked goroutines remain") {
+				found, ok, err = "the end of a seed: goroutines remain", true, nil
+			}
+			if err != nil || !ok {
+				t.Fatalf("no seed finds the defect %s: %v\n%s", name, err, said)
+			}
+			found, _, _ = strings.Cut(found, "\n")
+			t.Log(found)
+		})
+	}
+}
+
+// build compiles these specs with the defects.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := known.Write(root, dir); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "world.test")
+	compile := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
+	if said, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	return binary
+}
