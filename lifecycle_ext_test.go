@@ -105,30 +105,6 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 			gleak.IgnoringInBacktrace("net/http.(*persistConn)"), gleak.IgnoringInBacktrace("golang.org/x/net/http2"),
 			gleak.IgnoringInBacktrace("net/http.(*http2"), gleak.IgnoringInBacktrace("internal/http2")))
 	}, SpecTimeout(3*patience))
-
-	It("waits for an API server that is not up yet, and makes up for the changes that it missed during an outage", func(ctx SpecContext) {
-		api := &outage{bodies: map[io.Closer]bool{}}
-		api.begin()
-		logger, logs := Observed()
-		o := urlOptions(namespace)
-		o.Logger, o.RestConfig = logger, between(api.pass)
-		m := addEnvManager(o)
-		startManager(ctx, m)
-		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
-			WithTimeout(patience).Should(BeNumerically(">=", 2))
-		api.end()
-		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-
-		before := api.refused.Load()
-		api.begin()
-		c := configuration(ctx, m)
-		c.Webhooks[0].ClientConfig.CABundle = nil
-		Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{}))
-		Eventually(api.refused.Load).WithTimeout(patience).Should(BeNumerically(">", before))
-		api.end()
-		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
-		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
-	}, SpecTimeout(6*patience))
 })
 
 // health asks the webhook's own port, as the kubelet would.

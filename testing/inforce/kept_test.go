@@ -5,19 +5,11 @@ package inforce_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-
-	"code.cloudfoundry.org/eirinix"
-	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // enough is the number of creates after a step of a play.
@@ -45,8 +37,7 @@ func (w *watched) expectInForce(ctx context.Context) {
 	w.rule.more(ctx, enough)
 	w.others.more(ctx, enough)
 	Expect(w.rule.of(admitted)).To(BeZero(), "admitted, although the rule refuses it")
-	_, without := w.journal.seen()
-	Expect(without).To(BeEmpty(), "states of the entry")
+	Expect(w.journal.seen()).To(BeEmpty(), "states of the entry")
 	Expect(w.others.besides(admitted)).To(BeEmpty(), "calls of the step that does not wait")
 }
 
@@ -58,14 +49,6 @@ const (
 	rollout event = "rollout" // of the next version, which has one more step
 )
 
-// eventsOf returns what happens to a program with this number of replicas. Both happen to each, and each comes first once.
-func eventsOf(replicas int) []event {
-	if replicas == 1 {
-		return []event{restart, rollout}
-	}
-	return []event{rollout, restart}
-}
-
 // happens plays an event.
 func (w *watched) happens(ctx context.Context, e event) {
 	GinkgoHelper()
@@ -74,30 +57,16 @@ func (w *watched) happens(ctx context.Context, e event) {
 		w.steps = append(slices.Clone(w.steps), harmless())
 	}
 	for _, r := range slices.Clone(w.replicas) {
-		switch {
-		case e == rollout:
+		if e == rollout {
 			w.rollOut(ctx, r)
-		case len(w.replicas) == 1: // the clients of the other step wait until it is there again
-			w.others.rest(func() { w.restart(ctx, r) })
-		default:
+		} else {
 			w.restart(ctx, r)
 		}
 	}
 }
 
-// starts runs the replicas. A single one that is restarted first does not wait for another one to take its calls.
-func (p *program) starts(ctx context.Context, replicas int) {
-	GinkgoHelper()
-	if replicas == 1 {
-		p.drain = -1
-	}
-	for range replicas {
-		p.start(ctx)
-	}
-	p.drain = drain
-}
-
-// way is one way to take away what a rule needs.
+// way is one way to take away what a rule needs, as a real API server takes it away: its authorizer learns of a right, and
+// its discovery of a kind, late.
 type way struct {
 	name     string
 	resource string // of the rule
@@ -134,7 +103,7 @@ var (
 
 var _ = Describe("A rule in force stays in force", func() {
 	// begin takes away what the rule needs.
-	begin := func(ctx SpecContext, w way, replicas int, split bool) *watched {
+	begin := func(ctx SpecContext, w way, split bool) *watched {
 		GinkgoHelper()
 		p := deploy(ctx)
 		w.prepare(ctx, p)
@@ -142,83 +111,47 @@ var _ = Describe("A rule in force stays in force", func() {
 		if split {
 			Expect(p.register(p.steps...)).To(Succeed())
 		}
-		p.starts(ctx, replicas)
+		for range 2 {
+			p.start(ctx)
+		}
 		seen := p.look(ctx, w.resource, func(ctx context.Context) error { return w.create(p, ctx) })
 		seen.rule.next(ctx, refused)
 		w.fault(ctx, p)
 		return seen
 	}
-	title := func(w way, replicas int) string {
-		events := eventsOf(replicas)
-		return fmt.Sprintf("over the %s and the %s of %d replicas, while %s", events[0], events[1], replicas, w.name)
-	}
-
-	for _, scene := range []struct {
-		way
-		replicas int
-	}{{readsRight, 1}, {readsRight, 2}, {kindItReads, 2}, {ownKind, 2}} {
-		It(title(scene.way, scene.replicas), func(ctx SpecContext) {
-			seen := begin(ctx, scene.way, scene.replicas, false)
-			for _, e := range eventsOf(scene.replicas) {
+	const events = "over the rollout and the restart of 2 replicas, while "
+	for _, w := range []way{readsRight, kindItReads, ownKind} {
+		It(events+w.name, func(ctx SpecContext) {
+			seen := begin(ctx, w, false)
+			for _, e := range []event{rollout, restart} {
 				seen.happens(ctx, e)
 				seen.settled(ctx)
 				seen.expectInForce(ctx)
 			}
 			Eventually(seen.entry).WithContext(ctx).WithArguments("services").ShouldNot(BeNil(), "the next version is registered")
-			scene.mend(ctx, seen.program)
+			w.mend(ctx, seen.program)
 			seen.rule.next(ctx, refused)
 			seen.expectInForce(ctx)
 		}, SpecTimeout(3*patience))
 	}
 
-	for _, scene := range []struct {
-		way
-		replicas int
-	}{{ownKind, 1}, {kindItReads, 2}} {
-		It("over RegisterExtensions, and "+title(scene.way, scene.replicas), func(ctx SpecContext) {
-			seen := begin(ctx, scene.way, scene.replicas, true)
-			for _, e := range eventsOf(scene.replicas) {
-				seen.happens(ctx, e)
-				Expect(seen.register(seen.steps...)).To(Or(Succeed(), MatchError(ContainSubstring("gate"))), "it names the step that waits")
-				seen.expectInForce(ctx)
-			}
-			Expect(seen.entry(ctx, "services")).NotTo(BeNil(), "the steps that do not wait are registered")
-			Expect(seen.register(seen.steps...)).To(MatchError(ContainSubstring("gate")))
-			scene.mend(ctx, seen.program)
-			seen.rule.next(ctx, refused)
-			Eventually(func() error { return seen.register(seen.steps...) }).WithContext(ctx).Should(Succeed())
+	It("over RegisterExtensions, and "+events+kindItReads.name, func(ctx SpecContext) {
+		seen := begin(ctx, kindItReads, true)
+		for _, e := range []event{rollout, restart} {
+			seen.happens(ctx, e)
+			Expect(seen.register(seen.steps...)).To(Or(Succeed(), MatchError(ContainSubstring("gate"))), "it names the step that waits")
 			seen.expectInForce(ctx)
-		}, SpecTimeout(3*patience))
-	}
+		}
+		Expect(seen.entry(ctx, "services")).NotTo(BeNil(), "the steps that do not wait are registered")
+		Expect(seen.register(seen.steps...)).To(MatchError(ContainSubstring("gate")))
+		kindItReads.mend(ctx, seen.program)
+		seen.rule.next(ctx, refused)
+		Eventually(func() error { return seen.register(seen.steps...) }).WithContext(ctx).Should(Succeed())
+		seen.expectInForce(ctx)
+	}, SpecTimeout(3*patience))
 })
 
 var _ = Describe("A rule goes out of force", func() {
-	It("with the last replica of a version that declares it, also if it cannot list what it reads", func(ctx SpecContext) {
-		p := deploy(ctx)
-		p.steps = []any{label(), p.readsConfigMaps()}
-		for range 2 {
-			p.start(ctx)
-		}
-		seen := p.look(ctx, "pods", p.createPod)
-		p.forbids.Store(true)
-		for _, r := range slices.Clone(p.replicas) {
-			p.restart(ctx, r)
-		}
-		p.settled(ctx)
-		seen.expectInForce(ctx)
-		p.steps = []any{label()}
-		old := slices.Clone(p.replicas)
-		p.rollOut(ctx, old[0])
-		seen.others.more(ctx, enough)
-		_, without := seen.journal.seen()
-		Expect(without).To(BeEmpty(), "while the other one lives")
-		p.rollOut(ctx, old[1])
-		Eventually(p.entry).WithContext(ctx).WithArguments("pods").Should(BeNil())
-		Eventually(func() error { return p.createPod(ctx) }).WithContext(ctx).Should(Succeed())
-		seen.others.more(ctx, enough)
-		Expect(seen.others.besides(admitted)).To(BeEmpty())
-	}, SpecTimeout(3*patience))
-
 	It("at once by RegisterExtensions without it, also while its kind is not served", func(ctx SpecContext) {
 		p := deploy(ctx)
 		p.shops.serve(ctx)
@@ -283,58 +216,6 @@ var _ = Describe("A rule that was never registered", func() {
 		Expect(p.entry(ctx, "shops")).NotTo(BeNil())
 	}, SpecTimeout(3*patience))
 
-	It("does not break the entry of a rule in force that it would share", func(ctx SpecContext) {
-		p := deploy(ctx)
-		p.hasAccount(ctx, "program")
-		old, fresh := labels.Set{"refuse": "old"}, labels.Set{"refuse": "new"}
-		p.steps = []any{label(), eirinix.Validation[*corev1.Pod]{ID: "old", Create: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if old.AsSelector().Matches(labels.Set(pod.Labels)) {
-				return eirinix.Deny("%s: old", refusal)
-			}
-			return nil
-		}}}
-		for range 2 {
-			p.start(ctx)
-		}
-		with := func(set labels.Set) func(context.Context) error {
-			return func(ctx context.Context) error { return p.createPodWith(ctx, set) }
-		}
-		seen := p.look(ctx, "pods", with(old))
-		others := startTraffic(ctx, 2, with(nil))
-		inForce := func() {
-			GinkgoHelper()
-			seen.expectInForce(ctx)
-			others.more(ctx, enough)
-			Expect(seen.rule.of(failed)).To(BeZero(), "the rule in force fails: %v", seen.rule.besides(refused))
-			Expect(others.besides(admitted)).To(BeEmpty(), "pods that no rule refuses")
-		}
-
-		By("rolling out a version in which the new rule cannot list what it reads")
-		p.steps = append(slices.Clone(p.steps), p.readsConfigMapsFor("new", fresh))
-		for _, r := range slices.Clone(p.replicas) {
-			p.rollOut(ctx, r)
-		}
-		p.settled(ctx)
-		inForce()
-		Expect(p.createPodWith(ctx, fresh)).To(Succeed(), "it is held back")
-
-		By("restarting that version")
-		for _, r := range slices.Clone(p.replicas) {
-			p.restart(ctx, r)
-		}
-		p.settled(ctx)
-		inForce()
-		Expect(p.createPodWith(ctx, fresh)).To(Succeed(), "it is held back")
-
-		By("granting the right")
-		p.grant(ctx, p.user)
-		Eventually(func() string { return outcomeOf(p.createPodWith(ctx, fresh)) }).WithContext(ctx).Should(Equal(refused))
-		// The first replica that can list registers the rule. Until the other one has listed, its calls fail.
-		others.settles(ctx)
-		seen.rule.settles(ctx)
-		seen.expectInForce(ctx)
-	}, SpecTimeout(3*patience))
-
 	It("is of a version that gets ready beside the earlier one, which had no configuration of its sort", func(ctx SpecContext) {
 		p := deploy(ctx)
 		p.steps = []any{label()}
@@ -342,46 +223,5 @@ var _ = Describe("A rule that was never registered", func() {
 		p.steps = []any{label(), harmless()}
 		p.rollOut(ctx, p.replicas[0])
 		Eventually(p.entry).WithContext(ctx).WithArguments("services").ShouldNot(BeNil())
-	}, SpecTimeout(3*patience))
-
-	It("comes with the first replica that can list what it reads, and stays with those that cannot", func(ctx SpecContext) {
-		p := deploy(ctx)
-		p.hasAccount(ctx, "with")
-		with := p.user
-		p.grant(ctx, with)
-		p.mayList(ctx, with, true)
-		p.hasAccount(ctx, "without")
-		without := p.user
-
-		p.steps = []any{label(), p.readsConfigMaps()}
-		p.start(ctx)
-		Expect(p.entry(ctx, "pods")).To(BeNil())
-		p.user = with
-		can := p.start(ctx)
-		Eventually(p.entry).WithContext(ctx).WithArguments("pods").ShouldNot(BeNil())
-		seen := p.look(ctx, "pods", p.createPod)
-
-		By("restarting the one that cannot")
-		p.user = without
-		p.restart(ctx, p.replicas[0])
-		p.settled(ctx)
-		seen.expectInForce(ctx)
-
-		By("having both look at the configuration again and again")
-		before, _ := seen.journal.seen()
-		for n := range 4 {
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"spec":"%d"}}}`, n)
-			Must(clients.CoreV1().Secrets(p.namespace).Patch(ctx, p.namespace+"-setupcertificate", types.MergePatchType, patch, metav1.PatchOptions{}))
-			Must(clients.CoordinationV1().Leases(p.namespace).Patch(ctx, p.namespace+"-versions", types.MergePatchType, patch, metav1.PatchOptions{}))
-			seen.others.more(ctx, enough)
-		}
-
-		By("restarting the one that can")
-		p.user = with
-		p.restart(ctx, can)
-		p.settled(ctx)
-		seen.expectInForce(ctx)
-		after, _ := seen.journal.seen()
-		Expect(after).To(Equal(before), "writes of the configuration")
 	}, SpecTimeout(3*patience))
 })

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -58,8 +57,7 @@ type program struct {
 	// Of replicas that are started from now on:
 	steps []any
 	user  string // their account; empty for an administrator
-	drain time.Duration
-	split bool // they serve, and do not register
+	split bool   // they serve, and do not register
 
 	forbids atomic.Bool // each list and watch of ConfigMaps is answered with 403
 }
@@ -73,7 +71,7 @@ type replica struct {
 // deploy returns a program without replicas.
 func deploy(ctx context.Context) *program {
 	GinkgoHelper()
-	p := &program{namespace: NewNamespace(ctx, clients, nil).Name, objects: NewNamespace(ctx, clients, nil).Name, drain: drain}
+	p := &program{namespace: NewNamespace(ctx, clients, nil).Name, objects: NewNamespace(ctx, clients, nil).Name}
 	p.shops = shops{p.namespace + ".example.org"}
 	Must(clients.CoreV1().Services(p.namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: serviceName},
@@ -125,7 +123,7 @@ func (p *program) manager(name string, steps ...any) *eirinix.ExtensionManager {
 		RegisterWebHook:     new(!p.split),
 		RestConfig:          config,
 		Logger:              zap.New(Log()).Named(name).Sugar(),
-		DrainDelay:          p.drain,
+		DrainDelay:          drain,
 	})
 	for _, s := range steps {
 		Expect(m.AddExtension(s)).To(Succeed())
@@ -308,34 +306,28 @@ func harmless() any {
 	return eirinix.Validation[*corev1.Service]{ID: "harmless", Create: func(context.Context, *eirinix.Call, *corev1.Service) error { return nil }}
 }
 
-// podRule refuses pods with these labels, after a look at all objects of a kind.
-func podRule(id string, with labels.Set, read eirinix.Read, list func() client.ObjectList) any {
+// podRule refuses pods, after a look at all objects of a kind.
+func podRule(read eirinix.Read, list func() client.ObjectList) any {
 	return eirinix.Validation[*corev1.Pod]{
-		ID: id, Settings: eirinix.Settings{Reads: []eirinix.Read{read}},
-		Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+		ID: "gate", Settings: eirinix.Settings{Reads: []eirinix.Read{read}},
+		Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			found := list()
 			if err := c.Reader().List(ctx, found); err != nil {
 				return err
 			}
-			if !with.AsSelector().Matches(labels.Set(pod.Labels)) {
-				return nil
-			}
-			return eirinix.Deny("%s: %s has seen %d objects", refusal, id, meta.LenList(found))
+			return eirinix.Deny("%s: it has seen %d objects", refusal, meta.LenList(found))
 		},
 	}
 }
 
 // readsConfigMaps is a rule for pods that reads the ConfigMaps of the program's objects.
-func (p *program) readsConfigMaps() any { return p.readsConfigMapsFor("gate", nil) }
-
-func (p *program) readsConfigMapsFor(id string, with labels.Set) any {
-	return podRule(id, with, eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{p.objects}},
-		func() client.ObjectList { return &corev1.ConfigMapList{} })
+func (p *program) readsConfigMaps() any {
+	return podRule(eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{p.objects}}, func() client.ObjectList { return &corev1.ConfigMapList{} })
 }
 
 // readsShops is a rule for pods that reads shops.
 func (p *program) readsShops() any {
-	return podRule("gate", nil, eirinix.Read{Object: p.shops.empty("Shop")}, func() client.ObjectList {
+	return podRule(eirinix.Read{Object: p.shops.empty("Shop")}, func() client.ObjectList {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(p.shops.empty("ShopList").GroupVersionKind())
 		return list
@@ -357,10 +349,8 @@ func (p *program) refusesShops() any {
 }
 
 // createPod creates a pod in a dry run.
-func (p *program) createPod(ctx context.Context) error { return p.createPodWith(ctx, nil) }
-
-func (p *program) createPodWith(ctx context.Context, with labels.Set) error {
-	pod := NewPod("", with)
+func (p *program) createPod(ctx context.Context) error {
+	pod := NewPod("", nil)
 	pod.GenerateName = "pod-"
 	_, err := clients.CoreV1().Pods(p.objects).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err

@@ -158,7 +158,6 @@ func outcomeOf(err error) string {
 type traffic struct {
 	create  func(context.Context) error
 	clients int
-	resting sync.RWMutex // locked while no create may begin
 	stop    chan struct{}
 	all     sync.WaitGroup
 
@@ -190,8 +189,6 @@ func startTraffic(ctx context.Context, clients int, create func(context.Context)
 }
 
 func (l *traffic) send(ctx context.Context) {
-	l.resting.RLock()
-	defer l.resting.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := l.create(ctx)
@@ -199,13 +196,6 @@ func (l *traffic) send(ctx context.Context) {
 	defer l.mu.Unlock()
 	l.counts[outcomeOf(err)]++
 	l.sample[outcomeOf(err)] = fmt.Sprint(err)
-}
-
-// rest has no create in flight while f runs.
-func (l *traffic) rest(f func()) {
-	l.resting.Lock()
-	defer l.resting.Unlock()
-	f()
 }
 
 // of returns the number of creates with an outcome.
@@ -239,16 +229,6 @@ func (l *traffic) more(ctx context.Context, n int) {
 	Eventually(total).WithContext(ctx).Should(BeNumerically(">=", before+l.clients+n))
 }
 
-// settles waits until no create fails.
-func (l *traffic) settles(ctx context.Context) {
-	GinkgoHelper()
-	Eventually(func() int {
-		before := l.of(failed)
-		l.more(ctx, 10*enough)
-		return l.of(failed) - before
-	}).WithContext(ctx).Should(BeZero(), func() string { return fmt.Sprint(l.besides(admitted)) })
-}
-
 // next waits for a create with this outcome that begins from now on.
 func (l *traffic) next(ctx context.Context, outcome string) {
 	GinkgoHelper()
@@ -261,7 +241,6 @@ type journal struct {
 	resource string
 
 	mu      sync.Mutex
-	writes  int      // so far
 	without []string // the states in which the entry was not in force
 }
 
@@ -289,7 +268,6 @@ func (p *program) keepJournal(ctx context.Context, resource string) *journal {
 func (j *journal) note(event watch.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.writes++
 	c, ok := event.Object.(*admissionregistrationv1.ValidatingWebhookConfiguration)
 	switch {
 	case !ok:
@@ -314,9 +292,9 @@ func (j *journal) look(c *admissionregistrationv1.ValidatingWebhookConfiguration
 	}
 }
 
-// seen returns the number of writes so far, and the states in which the entry was not in force.
-func (j *journal) seen() (writes int, without []string) {
+// seen returns the states in which the entry was not in force.
+func (j *journal) seen() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.writes, slices.Clone(j.without)
+	return slices.Clone(j.without)
 }

@@ -1,7 +1,11 @@
-// Package rotation holds the specs for a program's long-term operation. The CA rotates repeatedly, the Secret and the
-// webhook configurations are damaged, versions with other steps are rolled out, and backups of etcd are restored.
-// Meanwhile two API servers send admission requests to 1 to 5 replicas. Other specs do the same to programs that convert
-// custom resources, which are read, written and watched. The package contains only specs.
+// Package rotation holds the specs for a program's long-term operation. The CA rotates repeatedly, versions with other steps
+// are rolled out, and backups of etcd are restored. Meanwhile two API servers send admission requests to 2 or 3 replicas.
+// Other specs do the same to programs that convert custom resources, which are read, written and watched. The package
+// contains only specs.
+//
+// Real API servers are here for three facts: each has its own copy of the configurations and learns of a write late, each
+// decides when to make a connection anew, and etcd goes back as a whole. That the Secret and the configurations heal is
+// specified in internal/controller and testing/internal/world.
 //
 // Every admission request makes its own TLS handshake, without resumption, with a randomly chosen replica. A
 // connection that stays open would hide the effect of a rotation on the next one. Round-robin would hide the effect of

@@ -126,8 +126,8 @@ func (d *deployment) closeEach(ctx context.Context, r *replica) {
 	Expect(resp).To(And(HaveHTTPStatus(http.StatusOK), HaveField("Close", BeTrue())))
 }
 
-// manager makes a Manager with the steps and the options of the deployment, changed in this way.
-func (d *deployment) manager(server int, name string, changes ...func(*eirinix.ManagerOptions)) (*eirinix.ExtensionManager, context.CancelFunc) {
+// manager makes a Manager with the steps and the options of the deployment.
+func (d *deployment) manager(server int, name string) (*eirinix.ExtensionManager, context.CancelFunc) {
 	GinkgoHelper()
 	line, cut := context.WithCancel(context.Background())
 	config := servers[server].Config()
@@ -144,7 +144,7 @@ func (d *deployment) manager(server int, name string, changes ...func(*eirinix.M
 		}
 		return nil
 	}))
-	o := eirinix.ManagerOptions{
+	m := eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:           d.objects,
 		OperatorFingerprint: d.namespace,
 		ServiceName:         load.ServiceName,
@@ -156,11 +156,7 @@ func (d *deployment) manager(server int, name string, changes ...func(*eirinix.M
 		CALifetime:          d.rotation.CA,
 		Certificates:        d.source,
 		DrainDelay:          200 * time.Millisecond,
-	}
-	for _, change := range changes {
-		change(&o)
-	}
-	m := eirinix.NewManager(o)
+	})
 	eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Leaf: d.rotation.Leaf, Retain: d.rotation.Retain})
 	for _, step := range append(d.steps(), d.more...) {
 		Expect(m.AddExtension(step)).To(Succeed())
@@ -207,21 +203,14 @@ func (d *deployment) retire(r *replica) {
 	r.Stop()
 }
 
-// kill ends replicas without a shutdown, all at once, after the calls that they have begun: the library cannot prevent that
-// those fail.
-func (d *deployment) kill(ctx context.Context, all ...*replica) {
+// kill ends a replica without a shutdown, after the calls that it has begun: the library cannot prevent that those fail.
+func (d *deployment) kill(ctx context.Context, r *replica) {
 	GinkgoHelper()
-	for _, r := range all {
-		d.forget(r)
-		d.started = slices.DeleteFunc(d.started, func(other *load.Replica) bool { return other == r.Replica })
-	}
-	for _, r := range all {
-		Eventually(d.balancer.Standing).WithArguments(r.endpoint()).WithContext(ctx).WithPolling(5*time.Millisecond).Should(BeZero(), r.Name)
-	}
-	for _, r := range all {
-		r.cut()
-		r.Stop() // closes its listener, and writes nothing
-	}
+	d.forget(r)
+	d.started = slices.DeleteFunc(d.started, func(other *load.Replica) bool { return other == r.Replica })
+	Eventually(d.balancer.Standing).WithArguments(r.endpoint()).WithContext(ctx).WithPolling(5*time.Millisecond).Should(BeZero(), r.Name)
+	r.cut()
+	r.Stop() // closes its listener, and writes nothing
 }
 
 // replace has new replicas take the place of all, one after the other. The functions in how stop the first of them.
