@@ -77,6 +77,9 @@ var _ = Describe("Leaf", func() {
 
 	DescribeTable("Verify returns the reason", func(reason string, bundle func() []byte, move time.Duration) {
 		Expect(leaf.Use(authority)).To(Succeed())
+		if move != 0 {
+			Expect(leaf.Verify(bundle())).To(Succeed(), "before the clock moves")
+		}
 		clock.set(noon.Add(move))
 		if reason == "" {
 			Expect(leaf.Verify(bundle())).To(Succeed())

@@ -30,7 +30,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
-// apiServer is one of the API servers. Its fields down to clients are guarded by mu.
+// apiServer is one of the API servers.
 type apiServer struct {
 	w      *World
 	name   string
@@ -331,7 +331,9 @@ func (r *rights) set(verb, resource string, denied bool) {
 	if r.denied == nil {
 		r.denied = map[string]bool{}
 	}
-	r.denied[verb+" "+resource] = denied
+	if r.denied[verb+" "+resource] = true; !denied {
+		delete(r.denied, verb+" "+resource)
+	}
 }
 
 func (r *rights) deny(verb, resource string) bool {
@@ -373,7 +375,9 @@ func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
 	}
 	if r.deny(info.Verb, info.Resource) {
 		resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-		writeJSON(w, http.StatusForbidden, apierrors.NewForbidden(resource, info.Name, errors.New("the right was taken away")).Status())
+		status := apierrors.NewForbidden(resource, info.Name, errors.New("the right was taken away")).Status()
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		writeJSON(w, http.StatusForbidden, status)
 		return true
 	}
 	if info.Resource != "selfsubjectaccessreviews" {

@@ -179,8 +179,8 @@ type process struct {
 	once       sync.Once
 
 	// guarded by w.mu
-	began, readySince, leftAt, leavingAt time.Time
-	leaving                              bool
+	began, readySince, leavingAt time.Time
+	leaving                      bool
 }
 
 func (p *process) String() string { return p.name }
@@ -253,7 +253,6 @@ func (p *process) end() {
 	p.wire.cut()
 	w := p.w
 	w.mu.Lock()
-	p.leftAt = time.Now()
 	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })
 	leaving := p.leaving
 	w.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap/zapcore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -154,6 +153,9 @@ func stepsOf(r rollout.Record) string {
 // declares returns the same of a release, if all of its steps are registered.
 func (r release) declares() string {
 	names := append(slices.Clip(r.steps), lenient)
+	if r.shadow {
+		names = append(names, ghost)
+	}
 	slices.Sort(names)
 	return strings.Join(names, ",")
 }
@@ -479,50 +481,3 @@ func (w *World) mustRun(step string, began time.Time) bool {
 	}
 	return since.Add(inForce).Before(began)
 }
-
-// recorder takes the log of a process into the story.
-type recorder struct {
-	w      *World
-	who    string
-	fields []zapcore.Field
-}
-
-func (r *recorder) Enabled(l zapcore.Level) bool { return l >= zapcore.InfoLevel }
-
-func (r *recorder) With(fields []zapcore.Field) zapcore.Core {
-	return &recorder{r.w, r.who, append(slices.Clip(r.fields), fields...)}
-}
-
-func (r *recorder) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if r.Enabled(e.Level) {
-		return c.AddCore(e, r)
-	}
-	return c
-}
-
-func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	text := e.Message
-	all := zapcore.NewMapObjectEncoder()
-	for _, f := range fields {
-		f.AddTo(all)
-	}
-	for _, key := range []string{"reason", "error", "code", "step", "version", "remedy"} {
-		if value, ok := all.Fields[key]; ok {
-			text += fmt.Sprintf(" (%s: %v)", key, value)
-		}
-	}
-	if e.Level >= zapcore.WarnLevel {
-		text = e.Level.CapitalString() + " " + text
-	}
-	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
-	if e.Level >= zapcore.ErrorLevel {
-		r.w.mu.Lock()
-		defer r.w.mu.Unlock()
-		if !r.w.troubled() {
-			r.w.breaks("%s logs an error although nothing is wrong: %s", r.who, text)
-		}
-	}
-	return nil
-}
-
-func (*recorder) Sync() error { return nil }

@@ -19,6 +19,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // mostGone is the number of records of versions that are gone: two, and those that lived when the last one came.
@@ -227,7 +228,7 @@ func (w *World) complete() {
 			w.breaks("at rest, there is no %s", kind)
 			continue
 		}
-		if v := object.GetAnnotations()["eirinix.cloudfoundry.org/version"]; v == "" {
+		if v := object.GetAnnotations()[webhookconf.VersionAnnotation]; v == "" {
 			w.breaks("at rest, the %s carries no version", kind)
 		}
 		names := ""
@@ -235,7 +236,7 @@ func (w *World) complete() {
 			names += " " + h.Name
 		}
 		for _, step := range w.wanted.steps {
-			if isolated := w.wanted.isolated[step]; isolated && !strings.Contains(names, step+".") && !strings.Contains(names, step+"-sets.") {
+			if isolated := w.wanted.isolated[step]; isolated && !strings.Contains(names, " "+step+".") && !strings.Contains(names, " "+step+"-sets.") {
 				w.breaks("at rest, the %s lacks step %s of %s (it holds%s)", kind, step, w.wanted.name, names)
 			}
 		}

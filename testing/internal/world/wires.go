@@ -1,9 +1,10 @@
 package world
 
 // This file is the network: addresses on which processes listen, and connections in memory between them. A write never
-// blocks, as with a kernel that has room. Faults are at the reader: bytes come late, not at all, or a reset comes instead.
+// blocks, as with a kernel that has room. Faults are at the reader: bytes come only when a silence is over, or a reset comes instead.
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -34,7 +35,6 @@ type host struct {
 	mu     sync.Mutex
 	dead   bool          // no connection is accepted or works any more
 	silent chan struct{} // closed when bytes flow again; nil while they do
-	slow   time.Duration // by which bytes come later that the host sends
 	open   map[*conn]struct{}
 	mux    *http.ServeMux // of its server; nil before it listens
 }
@@ -208,15 +208,10 @@ func (n *network) dial(ctx context.Context, from *host, to string) (net.Conn, er
 type pipe struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	waiting []chunk
+	waiting [][]byte
 	ended   bool  // the writer has closed its end
 	broken  error // what the reader gets instead of all bytes
 	closed  bool  // by the reader
-}
-
-type chunk struct {
-	bytes []byte
-	at    time.Time // when it arrives
 }
 
 func newPipe() *pipe {
@@ -225,7 +220,7 @@ func newPipe() *pipe {
 	return p
 }
 
-func (p *pipe) write(b []byte, late time.Duration) (int, error) {
+func (p *pipe) write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -236,11 +231,7 @@ func (p *pipe) write(b []byte, late time.Duration) (int, error) {
 	case p.closed:
 		return len(b), nil // nothing tells the writer yet
 	}
-	at := time.Now().Add(late)
-	if n := len(p.waiting); n > 0 && p.waiting[n-1].at.After(at) {
-		at = p.waiting[n-1].at
-	}
-	p.waiting = append(p.waiting, chunk{append([]byte(nil), b...), at})
+	p.waiting = append(p.waiting, bytes.Clone(b))
 	p.changed.Broadcast()
 	return len(b), nil
 }
@@ -276,57 +267,43 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.mu.Lock()
 		deadline := c.deadline
 		c.mu.Unlock()
-		now := time.Now()
 		silent := c.host.silence() != nil || c.peer.silence() != nil
-		until := deadline
+		late := !deadline.IsZero() && !time.Now().Before(deadline)
 		switch {
 		case p.closed:
 			return 0, net.ErrClosed
 		case p.broken != nil:
 			return 0, &net.OpError{Op: "read", Net: "tcp", Addr: c.remote, Err: p.broken}
-		case !deadline.IsZero() && !now.Before(deadline):
+		case late:
 			return 0, &net.OpError{Op: "read", Net: "tcp", Addr: c.remote, Err: os.ErrDeadlineExceeded}
 		case silent:
-		case len(p.waiting) > 0 && !now.Before(p.waiting[0].at):
-			n := copy(b, p.waiting[0].bytes)
-			if p.waiting[0].bytes = p.waiting[0].bytes[n:]; len(p.waiting[0].bytes) == 0 {
+		case len(p.waiting) > 0:
+			n := copy(b, p.waiting[0])
+			if p.waiting[0] = p.waiting[0][n:]; len(p.waiting[0]) == 0 {
 				p.waiting = p.waiting[1:]
 			}
 			return n, nil
-		case len(p.waiting) > 0:
-			if until.IsZero() || p.waiting[0].at.Before(until) {
-				until = p.waiting[0].at
-			}
 		case p.ended:
 			return 0, io.EOF
 		}
-		if until.IsZero() {
+		if deadline.IsZero() {
 			p.changed.Wait()
 			continue
 		}
-		timer := time.AfterFunc(until.Sub(now), c.wake)
+		timer := time.AfterFunc(time.Until(deadline), c.wake)
 		p.changed.Wait()
 		timer.Stop()
 	}
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	c.host.mu.Lock()
-	late := c.host.slow
-	c.host.mu.Unlock()
-	return c.out.write(b, late)
+	return c.out.write(b)
 }
 
 // Close ends the connection. The peer reads what is on the way, and then the end.
 func (c *conn) Close() error {
 	c.forget()
 	c.in.change(func() { c.in.closed, c.in.waiting = true, nil })
-	c.out.change(func() { c.out.ended = true })
-	return nil
-}
-
-// CloseWrite implements a half-close.
-func (c *conn) CloseWrite() error {
 	c.out.change(func() { c.out.ended = true })
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package world runs whole programs where one seed decides everything: one to twenty Managers, each through its public API,
-// API servers in memory, and callers that admit as an API server does, over real TLS. All of it lives in one bubble of
+// Package world runs whole programs where one seed decides everything: the replicas of a program, each a Manager through
+// its public API, API servers in memory, and callers that admit as an API server does, over real TLS. All of it lives in one bubble of
 // testing/synctest, so that hours take milliseconds. A Plan says which faults come when. The promises are checked on every
 // call, and where the world is at rest.
 //
@@ -425,14 +425,19 @@ func (w *World) roll() bool {
 	return false
 }
 
-// endedByItself is called for a process that nothing has stopped.
+// endedByItself is called for a process that nothing has stopped. One that lacks a right at its start ends with an error, and
+// is started again.
 func (w *World) endedByItself(p *process) {
+	defer w.wake()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	select {
 	case <-w.over:
 	default:
-		w.violate("%s has ended by itself: %v", p, p.err)
+		if !w.excused(slow, p.began) {
+			w.breaks("%s has ended by itself: %v", p, p.err)
+		}
 	}
-	w.wake()
 }
 
 // ctx ends with the world.

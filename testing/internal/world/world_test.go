@@ -78,7 +78,7 @@ func hunt(t *testing.T, n, first int) {
 }
 
 // quick are the defects that are put back in each run of the specs. EIRINIX_DEFECTS names others, or is "all".
-var quick = strings.Fields("leaf-kept leaf-late old-ca-stays not-backdated retired-kept not-recreated leaf-before-bundle goroutine ready-early dead-version-kept")
+var quick = strings.Fields("leaf-kept leaf-late old-ca-stays not-backdated keep-alive not-recreated leaf-before-bundle goroutine ready-early dead-version-kept")
 
 // TestDefects puts known defects back, one at a time, into a build of these specs. Seeds must find each.
 func TestDefects(t *testing.T) {

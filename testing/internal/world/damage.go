@@ -1,0 +1,187 @@
+package world
+
+// This file is the damage that others do to the objects of the program.
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+type belonging struct{ kind, namespace, name string }
+
+// belongings are the objects of the program that others may damage.
+var belongings = []belonging{
+	{configurations[0], "", fingerprint + "-mutating-hook"},
+	{configurations[1], "", fingerprint + "-validating-hook"},
+	{"Secret", namespace, fingerprint + "-setupcertificate"},
+	{"Lease", namespace, fingerprint + "-versions"},
+}
+
+func (w *World) remove(_ Fault, rng *rand.Rand) {
+	b := belongings[rng.IntN(len(belongings))]
+	w.excuse(spoiled, settling)
+	w.tell(fate, "deletes the %s", b.kind)
+	w.api.Remove(resources[b.kind], b.namespace, b.name)
+	w.observe()
+}
+
+var resources = map[string]schema.GroupResource{
+	configurations[0]: {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"},
+	configurations[1]: {Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"},
+	"Secret":          {Resource: "secrets"},
+	"Lease":           {Group: "coordination.k8s.io", Resource: "leases"},
+}
+
+// edit damages an object of the program.
+func (w *World) edit(_ Fault, rng *rand.Rand) {
+	b := belongings[rng.IntN(len(belongings))]
+	found := w.find(b.kind, b.namespace, b.name)
+	if found == nil {
+		return
+	}
+	object := found.DeepCopy()
+	deed, err := damage(object, rng)
+	if err == nil {
+		w.excuse(spoiled, settling)
+		w.tell(fate, "%s the %s", deed, b.kind)
+		err = w.api.Put(object)
+		w.observe()
+	}
+	if err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+}
+
+func damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err error) {
+	switch object.GetKind() {
+	case "Secret":
+		if rng.IntN(2) == 0 {
+			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
+			if err != nil {
+				return "", err
+			}
+			object.Object["data"] = map[string]any{
+				"ca.crt": encoded(stranger.CertificatePEM), "tls.crt": encoded(stranger.CertificatePEM), "tls.key": encoded(stranger.PrivateKeyPEM),
+				"ca_certificate": encoded(stranger.CertificatePEM), "ca_private_key": encoded(stranger.PrivateKeyPEM),
+			}
+			return "puts another CA into", nil
+		}
+		unstructured.RemoveNestedField(object.Object, "data")
+		return "empties", nil
+	case "Lease":
+		object.SetAnnotations(nil)
+		return "takes all annotations from", nil
+	}
+	hooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+	if err != nil || len(hooks) == 0 {
+		return "", errors.Join(err, fmt.Errorf("there are %d webhooks", len(hooks)))
+	}
+	if rng.IntN(2) == 0 {
+		return "takes an entry from", unstructured.SetNestedSlice(object.Object, hooks[:len(hooks)-1], "webhooks")
+	}
+	for _, h := range hooks {
+		config, _ := h.(map[string]any)["clientConfig"].(map[string]any)
+		delete(config, "caBundle")
+	}
+	return "blanks the caBundles of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+}
+
+// intruder is the name of a CA that another client puts into the Secret.
+const intruder = "intruder"
+
+func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text) }
+
+// renewNamespace deletes the program's namespace and makes it again. The garbage collector deletes what belongs to the old
+// one, and for a while looks again.
+func (w *World) renewNamespace(Fault, *rand.Rand) {
+	w.excuse(spoiled, settling)
+	w.tell(fate, "deletes the namespace %s, and makes it again", namespace)
+	for _, b := range belongings[2:] {
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+	}
+	w.api.Remove(schema.GroupResource{Resource: "namespaces"}, "", namespace)
+	if err := w.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, UID: types.UID(fmt.Sprint("again-", time.Since(w.began)))}}); err != nil {
+		w.violate("the namespace cannot be made: %v", err)
+	}
+	for w.collect(); w.wait(time.Second); w.collect() {
+		if time.Since(w.began) > w.plan.Lasts-quiet {
+			return
+		}
+	}
+}
+
+// collect is the garbage collector, for configurations.
+func (w *World) collect() {
+	current := w.find("Namespace", "", namespace)
+	for _, b := range belongings[:2] {
+		object := w.find(b.kind, "", b.name)
+		if object == nil || current == nil {
+			continue
+		}
+		for _, owner := range object.GetOwnerReferences() {
+			if owner.UID != current.GetUID() {
+				w.tell(named("the garbage collector"), "deletes the %s", b.kind)
+				w.api.Remove(resources[b.kind], "", b.name)
+				w.observe()
+			}
+		}
+	}
+}
+
+// restore takes a backup, and restores it after a while.
+func (w *World) restore(f Fault, _ *rand.Rand) {
+	backup := w.api.Backup()
+	w.tell(fate, "takes a backup")
+	w.wait(f.For * 5)
+	w.excuse(spoiled, settling)
+	w.tell(fate, "restores the backup")
+	w.api.Restore(backup)
+	w.observe()
+	if w.plan.Modes {
+		w.remode()
+	}
+	if !w.plan.Reads {
+		return
+	}
+	generation := 0
+	if restored := w.find("ConfigMap", namespace, policyName); restored != nil {
+		text, _, _ := unstructured.NestedString(restored.Object, "data", "generation")
+		generation, _ = strconv.Atoi(text)
+	}
+	if generation == 0 {
+		w.excuse(unread, w.plan.Lasts)
+	}
+	w.mu.Lock()
+	w.policies = append(w.policies, policyVersion{generation, time.Now()})
+	w.mu.Unlock()
+}
+
+// remode takes the modes from the ConfigMap that a restore has brought back.
+func (w *World) remode() {
+	var data map[string]string
+	if restored := w.find("ConfigMap", namespace, modesName); restored != nil {
+		data, _, _ = unstructured.NestedStringMap(restored.Object, "data")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, step := range plain {
+		mode := cmp.Or(eirinix.Mode(data[step]), eirinix.ModeDeny)
+		if m := w.modes[step]; m.mode != mode && (m.mode != "" || data[step] != "") {
+			w.modes[step] = modeOf{mode, time.Now()}
+		}
+	}
+}
