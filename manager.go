@@ -50,6 +50,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -143,7 +144,8 @@ type ExtensionManager struct {
 	program   atomic.Pointer[program] // nil until steps are served
 	taps      seam.Taps
 	pods      chain.Pods      // the pods that extensions are working on
-	network   serving.Network // of a test; set before the Manager runs
+	network   serving.Network // of a test, as resync is; set before the Manager runs
+	resync    time.Duration   // see controller.Config
 }
 
 // setup is what a program has given to its Manager. The slices only grow, so a copy does not change.

@@ -142,7 +142,7 @@ func (p *program) newController(steps resolved, r webhookconf.Registration, chan
 		Cache: p.cache, Configurations: p.configurations,
 		Lease:        &rollout.Lease{Client: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, Name: o.versionsName()},
 		Certificates: p.certificates, Registration: r,
-		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api,
+		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api, Resync: m.resync,
 	}
 	for _, change := range changes {
 		change(&config)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,7 +38,7 @@ func seamOf(manager any) (seam.Program, error) {
 		Names:    append(list.Of(s.steps, func(d definition) string { return d.name }), crdsOf(s.conversions)...),
 		Validate: func() error { return s.validate(false, nil) },
 		Config:   m.GetKubeConnection, Resolve: m.resolveBeside, Tap: m.taps.Start, Deployment: m.deployment, Offline: m.offline,
-		SetLifetimes: m.setLifetimes, SetNetwork: func(n serving.Network) { m.network = n },
+		SetLifetimes: m.setLifetimes, SetNetwork: func(n serving.Network, resync time.Duration) { m.network, m.resync = n, resync },
 	}, nil
 }
 

@@ -39,15 +39,23 @@ func encode(certificates []*x509.Certificate) (bundle []byte) {
 // SplitBundle returns the certificates of a bundle in order. It skips unreadable blocks, as the API server does when it
 // loads a caBundle.
 func SplitBundle(bundle []byte) (certificates []*x509.Certificate) {
-	for block := range Blocks(bundle) {
-		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
-			continue
-		}
-		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+	for der := range encoded(bundle) {
+		if certificate, err := x509.ParseCertificate(der); err == nil {
 			certificates = append(certificates, certificate)
 		}
 	}
 	return certificates
+}
+
+// encoded returns what a bundle calls certificates, as DER, whether that can be read or not.
+func encoded(bundle []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for block := range Blocks(bundle) {
+			if block.Type == "CERTIFICATE" && len(block.Headers) == 0 && !yield(block.Bytes) {
+				return
+			}
+		}
+	}
 }
 
 // Blocks returns the PEM blocks of a text.
@@ -71,7 +79,15 @@ func OfName(bundle []byte, name string) []byte {
 // Contains reports whether whole holds every certificate of part. An empty part is contained in every bundle.
 func Contains(whole, part []byte) bool {
 	in := members(whole)
-	return !slices.ContainsFunc(SplitBundle(part), func(c *x509.Certificate) bool { return !in[string(c.Raw)] })
+	for der := range encoded(part) {
+		if in[string(der)] {
+			continue
+		}
+		if _, err := x509.ParseCertificate(der); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Common returns those certificates of a bundle that another bundle holds too.
@@ -80,11 +96,11 @@ func Common(bundle, other []byte) []byte {
 	return Select(bundle, func(c *x509.Certificate) bool { return in[string(c.Raw)] })
 }
 
-// members returns the set of certificates in a bundle, as DER.
+// members returns the set of certificates in a bundle, as DER. It holds unreadable ones too.
 func members(bundle []byte) map[string]bool {
 	in := map[string]bool{}
-	for _, certificate := range SplitBundle(bundle) {
-		in[string(certificate.Raw)] = true
+	for der := range encoded(bundle) {
+		in[string(der)] = true
 	}
 	return in
 }

@@ -70,6 +70,8 @@ type State struct {
 	UID             types.UID
 	Request         string
 	Distrusted      int64
+
+	signer *ca.Authority // what Current returns; nil before it was parsed
 }
 
 // Requested reports whether an annotation of the Secret requests a rotation: RotateAnnotation one that has not started,
@@ -170,6 +172,9 @@ var errNoCurrent = errors.New("no generation is marked as current")
 // Current returns the CA that signs serving certificates now, with its cross-signed certificates as its chain. The
 // caller checks its validity period (ca.Authority.Usable).
 func (s *State) Current() (*ca.Authority, error) {
+	if s.signer != nil {
+		return s.signer, nil
+	}
 	g := s.generation(s.CurrentID)
 	if g == nil {
 		return nil, errNoCurrent
@@ -180,7 +185,7 @@ func (s *State) Current() (*ca.Authority, error) {
 // Clone returns a copy with generations of its own. Both share the texts, which are replaced as a whole and never edited.
 func (s *State) Clone() *State {
 	c := *s
-	c.Generations = slices.Clone(s.Generations)
+	c.Generations, c.signer = slices.Clone(s.Generations), nil
 	return &c
 }
 
@@ -222,6 +227,7 @@ func (s *State) Bundle() []byte {
 func (s *State) from(secret *corev1.Secret) *State {
 	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
 	s.Distrusted = distrusted(secret)
+	s.signer, _ = s.Current() // a state that cannot sign says so when it is asked
 	return s
 }
 

@@ -8,6 +8,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,9 +32,6 @@ import (
 )
 
 const (
-	// resync is the interval between passes when nothing happens. Such a pass costs no request.
-	resync = time.Minute
-
 	// passTimeout bounds one Reconcile.
 	passTimeout = 30 * time.Second
 
@@ -69,6 +67,7 @@ type Config struct {
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
 	Lag    time.Duration // how long an API server may take to observe a write
+	Resync time.Duration // between passes when nothing happens, which cost no request; 0 means a minute
 
 	Serve  func(map[string]rollout.Route) error // receives the recorded paths; nil in a process that serves nothing
 	Ready  func(error)                          // called after each pass with the reason why API servers cannot call this process, or with nil; the field is nil if none ever calls it
@@ -165,6 +164,7 @@ func New(c Config) *Controller {
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
+	c.Resync = cmp.Or(c.Resync, time.Minute)
 	if c.API == nil {
 		c.API = &cluster.API{}
 	}
@@ -390,7 +390,7 @@ func (c *Controller) forget(kind string, over bool) {
 
 // until returns the delay before the next pass. A zero at means that nothing is scheduled.
 func (c *Controller) until(at time.Time) time.Duration {
-	rest := resync - resync/10 + c.jitter(resync/5)
+	rest := c.Resync - c.Resync/10 + c.jitter(c.Resync/5)
 	if at.IsZero() {
 		return rest
 	}

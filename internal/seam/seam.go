@@ -63,9 +63,9 @@ type Program struct {
 	Deployment func(NewMapper) (Deployment, error)
 
 	// SetLifetimes changes the lifetimes of certificates for a test, before the Manager runs. SetNetwork changes where it
-	// listens.
+	// listens, and how often it makes a pass when nothing happens.
 	SetLifetimes func(Lifetimes)
-	SetNetwork   func(serving.Network)
+	SetNetwork   func(n serving.Network, resync time.Duration)
 
 	// Offline returns what the program would serve and register in a World.
 	Offline func(World) (Offline, error)

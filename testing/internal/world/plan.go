@@ -67,8 +67,8 @@ const day = 24 * time.Hour
 // firstFault is when the program is expected to be at work.
 const firstFault = 5 * time.Minute
 
-// Draw returns the plan of a seed.
-func Draw(seed uint64, lasts time.Duration) Plan {
+// Draw returns the plan of a seed. If kinds are given, its faults are of these alone.
+func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a seed decides
 	p := Plan{
 		Seed: seed, Lasts: lasts, Replicas: 3, Versions: 1 + rng.IntN(3), Servers: 1 + rng.IntN(2), Calls: 5 * time.Minute,
@@ -94,6 +94,9 @@ func Draw(seed uint64, lasts time.Duration) Plan {
 	kinds := all[:1+rng.IntN(4)]
 	if rng.IntN(2) == 0 { // most of what meets is met by replicas that come and go
 		kinds = append(slices.Clip(kinds), []string{"restart", "rollout"}[rng.IntN(2)])
+	}
+	if len(only) > 0 {
+		kinds = only
 	}
 	if p.Lag <= 200*time.Millisecond {
 		p.Drain = 1500 * time.Millisecond

@@ -43,6 +43,9 @@ const (
 	// readyWithin is how long a replica takes at most until it is ready, where nothing but its reads is out of order.
 	readyWithin = 90 * time.Second
 
+	// resync is longer than in a program that is started, so that what nothing but a resync would mend stays broken.
+	resync = 10 * time.Minute
+
 	// gracePeriod is how long a pod may take to stop (Kubernetes: terminationGracePeriodSeconds, 30 s).
 	gracePeriod = 30 * time.Second
 )
@@ -241,7 +244,7 @@ func (w *World) newManager(h *host, c *wire, name, listen string) *eirinix.Exten
 	}
 	m := eirinix.NewManager(o)
 	if s, err := seam.Of(m); err == nil {
-		s.SetNetwork(networkOf(w.network, h))
+		s.SetNetwork(networkOf(w.network, h), resync)
 		s.SetLifetimes(w.plan.lifetimes())
 	}
 	return m

@@ -168,6 +168,7 @@ func (w *World) recorded(versions rollout.Versions) {
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return
 	}
+	ordered := w.watch.ordered.After(time.Now().Add(-time.Minute)) // which ends an earlier order, until its replicas join again
 	for digest, r := range versions {
 		name := stepsOf(r)
 		if !r.Removed || w.watch.gone[digest] {
@@ -176,7 +177,7 @@ func (w *World) recorded(versions rollout.Versions) {
 		}
 		w.watch.gone[digest] = true
 		for _, p := range w.processes {
-			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !w.troubledSince(time.Now(), rough, spoiled, apart) {
+			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !ordered && !w.troubledSince(time.Now(), rough, spoiled, apart) {
 				w.breaks("the version with the steps %s is recorded as gone although %s lives", name, p)
 			}
 		}
@@ -385,8 +386,8 @@ func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
 	}
 }
 
-// whole looks at the entries of a version that is later than the one whose replica has answered: all of their steps have run.
-// The caller holds mu.
+// whole looks at the entries of a version that is later than the one whose replica has answered: all of their steps have run,
+// unless the earlier one registers the path too, so that the replica cannot know whose entry was called. The caller holds mu.
 func (w *World) whole(s *apiServer, v verdict) {
 	if w.plan.Modes { // which make versions of their own
 		return
@@ -407,7 +408,7 @@ func (w *World) whole(s *apiServer, v verdict) {
 				missing = append(missing, step)
 			}
 		}
-		if len(missing) > 0 && by != "" && r.Ordinal > w.ordinal(by) {
+		if last, shared := w.ordinal(by, pathOf(h)); len(missing) > 0 && by != "" && r.Ordinal > last && !shared {
 			w.breaks("%s called %s of a later version, and a replica of %s answered without %s", s.name, h.Name, by, strings.Join(missing, ", "))
 		}
 	}
@@ -425,16 +426,16 @@ func pathOf(h hook) string {
 	return ""
 }
 
-// ordinal returns the latest place of a release among the versions. The caller holds mu.
-func (w *World) ordinal(name string) (last int64) {
+// ordinal returns the latest place of a release among the versions, and whether it registers the path. The caller holds mu.
+func (w *World) ordinal(name, path string) (last int64, registers bool) {
 	for _, r := range w.releases {
 		for _, record := range w.watch.records {
 			if r.name == name && stepsOf(record) == r.declares() {
-				last = max(last, record.Ordinal)
+				last, registers = max(last, record.Ordinal), registers || len(record.Steps[path]) > 0
 			}
 		}
 	}
-	return last
+	return last, registers
 }
 
 // stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives. The

@@ -230,7 +230,7 @@ func (w *World) makeCluster() (err error) {
 		s.ahead = w.plan.Clocks + time.Duration(rng.Int64N(int64(time.Second))) // they agree with each other
 		lags := w.stream(s.name, 0)
 		s.server = w.api.NewServer(fakeapi.ServerOptions{
-			Lag: func() time.Duration { return time.Duration(lags.Int64N(int64(min(w.plan.Lag, slowest)) + 1)) }, Keeps: 20 + rng.IntN(100), Bookmarks: time.Minute,
+			Lag: func() time.Duration { return time.Duration(lags.Int64N(int64(min(w.plan.Lag, slowest)) + 1)) }, Keeps: 20 + rng.IntN(100), Bookmarks: 5 * time.Minute,
 			Admit: s.admits,
 		})
 		w.servers = append(w.servers, s)

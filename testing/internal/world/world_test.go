@@ -32,6 +32,11 @@ func number(name string, usual int) int {
 	return usual
 }
 
+// kinds are those of the faults that EIRINIX_FAULTS names, or none.
+func kinds() []string {
+	return strings.FieldsFunc(os.Getenv("EIRINIX_FAULTS"), func(r rune) bool { return r == ',' })
+}
+
 // lasts is the time of a seed.
 const lasts = 2 * time.Hour
 
@@ -46,7 +51,7 @@ func TestSeeds(t *testing.T) {
 	broken, began := 0, time.Now()
 	struck := map[string]int{}
 	for seed := first; seed < first+n; seed++ {
-		r := Run(t, Draw(uint64(seed), lasts))
+		r := Run(t, Draw(uint64(seed), lasts, kinds()...))
 		all.add(r.Counts)
 		for _, f := range r.Plan.Faults {
 			struck[f.Kind]++
@@ -69,7 +74,7 @@ func TestSeeds(t *testing.T) {
 // hunt plays seeds until one breaks a promise. It is run where a defect was put back.
 func hunt(t *testing.T, n, first int) {
 	for seed := first; seed < first+n; seed++ {
-		if r := Run(t, Draw(uint64(seed), lasts)); r.Violation != "" {
+		if r := Run(t, Draw(uint64(seed), lasts, kinds()...)); r.Violation != "" {
 			fmt.Printf("FOUND after %d: seed %d: %s\n", seed-first+1, seed, strings.ReplaceAll(r.Violation, "\n", " "))
 			return
 		}
