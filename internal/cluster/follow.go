@@ -71,7 +71,8 @@ type Follower struct {
 	version     string        // of the last event; empty before a list
 	listed      time.Time     // the end of the list whose watch has not begun yet; zero for none
 	interrupted bool          // the version may be one that the cluster no longer has
-	agreed      time.Duration // of the last watch
+	began       time.Time     // when the last watch was asked for
+	agreed      time.Duration // that it lasts from then on, in whole seconds
 	alive       time.Time     // the last sign of life of a watch
 }
 
@@ -83,8 +84,9 @@ func (f *Follower) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// An API server that stops ends its watches as if they were over. One that refuses a watch has not stopped.
-		f.interrupted = err != nil && (!apierrors.IsForbidden(err) || f.listed.IsZero()) || !known.IsZero() && time.Since(known) < f.agreed-early
+		// An API server that stops ends its watches as if they were over, but sooner than agreed; a thousandth is left to the
+		// clocks. One that refuses a watch has not stopped.
+		f.interrupted = err != nil && (!apierrors.IsForbidden(err) || f.listed.IsZero()) || !known.IsZero() && time.Since(f.began) < f.agreed-f.agreed/1000
 		if outdated(err) {
 			f.version = ""
 		}
@@ -199,9 +201,10 @@ var (
 
 // watch takes what a watch sends until it ends. While known is zero, the latest state is not complete.
 func (f *Follower) watch(ctx context.Context, o metav1.ListOptions) (known time.Time, err error) {
-	if f.agreed = shortest + rand.N(shortest); f.Brief != nil && f.Brief() {
+	if f.agreed = (shortest + rand.N(shortest)).Truncate(time.Second); f.Brief != nil && f.Brief() {
 		f.agreed = brief
 	}
+	f.began = time.Now()
 	o.AllowWatchBookmarks, o.TimeoutSeconds = true, new(int64(f.agreed.Seconds()))
 	events, err := f.Watch(ctx, o)
 	if err != nil {

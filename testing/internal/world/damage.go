@@ -31,12 +31,28 @@ var belongings = []belonging{
 	{"Lease", namespace, fingerprint + "-versions"},
 }
 
-func (w *World) remove(_ Fault, rng *rand.Rand) {
+func (w *World) remove(f Fault, rng *rand.Rand) {
 	b := belongings[rng.IntN(len(belongings))]
-	w.excuse(spoiled, settling)
-	w.tell(fate, "deletes the %s", b.kind)
-	w.api.Remove(resources[b.kind], b.namespace, b.name)
-	w.observe()
+	w.unseen(f, rng, func() {
+		w.excuse(spoiled, settling)
+		w.tell(fate, "deletes the %s", b.kind)
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+		w.observe()
+	})
+}
+
+// unseen does some damage, half the time while no replica runs that could see it.
+func (w *World) unseen(f Fault, rng *rand.Rand, do func()) {
+	if rng.IntN(2) == 0 {
+		do()
+		return
+	}
+	w.scaleTo(0)
+	if w.wait(gracePeriod) {
+		do()
+		w.wait(f.For)
+		w.scaleTo(w.plan.Replicas)
+	}
 }
 
 var resources = map[string]schema.GroupResource{
@@ -47,8 +63,12 @@ var resources = map[string]schema.GroupResource{
 }
 
 // edit damages an object of the program.
-func (w *World) edit(_ Fault, rng *rand.Rand) {
+func (w *World) edit(f Fault, rng *rand.Rand) {
 	b := belongings[rng.IntN(len(belongings))]
+	w.unseen(f, rng, func() { w.damages(b, rng) })
+}
+
+func (w *World) damages(b belonging, rng *rand.Rand) {
 	found := w.find(b.kind, b.namespace, b.name)
 	if found == nil {
 		return
@@ -142,11 +162,16 @@ func (w *World) collect() {
 	}
 }
 
-// restore takes a backup, and restores it after a while.
-func (w *World) restore(f Fault, _ *rand.Rand) {
+// restore takes a backup, and restores it after a while, in which something else happens.
+func (w *World) restore(f Fault, rng *rand.Rand) {
 	backup := w.api.Backup()
 	w.tell(fate, "takes a backup")
-	w.wait(f.For * 5)
+	all := []func(*World, Fault, *rand.Rand){(*World).rotate, (*World).rollout, (*World).remove, (*World).changePolicy}
+	if then := rng.IntN(len(all) + 1); then < len(all) && (w.plan.Reads || then < len(all)-1) {
+		w.wait(time.Second)
+		all[then](w, f, rng)
+	}
+	w.wait(f.For * 4)
 	w.excuse(spoiled, settling)
 	w.tell(fate, "restores the backup")
 	w.api.Restore(backup)

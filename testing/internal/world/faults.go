@@ -98,20 +98,21 @@ func (w *World) restart(Fault, *rand.Rand) {
 }
 
 func (w *World) scale(f Fault, rng *rand.Rand) {
-	to := func(n int) {
-		w.mu.Lock()
-		w.replicas = n
-		w.mu.Unlock()
-		w.tell(fate, "scales to %d replicas", n)
-		w.wake()
-	}
 	if n := rng.IntN(w.plan.Replicas + 3); n > 0 {
-		to(n)
+		w.scaleTo(n)
 		return
 	}
-	to(0)
+	w.scaleTo(0)
 	w.wait(f.For)
-	to(w.plan.Replicas)
+	w.scaleTo(w.plan.Replicas)
+}
+
+func (w *World) scaleTo(n int) {
+	w.mu.Lock()
+	w.replicas = n
+	w.mu.Unlock()
+	w.tell(fate, "scales to %d replicas", n)
+	w.wake()
 }
 
 func (w *World) killOne(_ Fault, rng *rand.Rand) {

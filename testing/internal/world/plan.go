@@ -107,7 +107,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	if slices.Contains(kinds, "rollout") {
 		p.Versions = 2 + rng.IntN(7)
 	}
-	if rng.IntN(12) == 0 { // for a laptop
+	if rng.IntN(12) == 0 || slices.Contains(kinds, "mode") && rng.IntN(3) == 0 { // for a laptop
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}
 	for at := firstFault; ; {

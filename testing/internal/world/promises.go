@@ -322,6 +322,9 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		w.readsWell(s, began, v)
 		w.whole(s, v)
 		for _, step := range append(slices.Clip(plain), reader) {
+			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() {
+				p.force[step] = now
+			}
 			if !w.mustRun(step, began) {
 				continue
 			}
@@ -394,22 +397,17 @@ func (w *World) whole(s *apiServer, v verdict) {
 	}
 	for _, h := range v.called {
 		r, known := w.watch.records[h.version]
-		if !h.mutating || !known {
+		i := slices.IndexFunc(w.processes, func(p *process) bool { return p.address == h.by })
+		if !h.mutating || !known || i < 0 {
 			continue
 		}
-		var missing []string
-		var by string
-		for _, key := range r.Steps[pathOf(h)] {
+		by := w.processes[i].release
+		last, shared := w.ordinal(by, pathOf(h.hook))
+		for _, key := range r.Steps[pathOf(h.hook)] {
 			name, _, _ := strings.Cut(key, "@")
-			step, sets := strings.CutSuffix(name, "-sets")
-			if release, ran := v.object.GetAnnotations()["ran-"+step]; ran {
-				by = release
-			} else if sets && w.modes[step].mode == "" {
-				missing = append(missing, step)
+			if step, sets := strings.CutSuffix(name, "-sets"); sets && w.modes[step].mode == "" && !by.has(step) && last > 0 && r.Ordinal > last && !shared {
+				w.breaks("%s called %s of a later version, and a replica of %s answered without %s", s.name, h.Name, by.name, step)
 			}
-		}
-		if last, shared := w.ordinal(by, pathOf(h)); len(missing) > 0 && by != "" && r.Ordinal > last && !shared {
-			w.breaks("%s called %s of a later version, and a replica of %s answered without %s", s.name, h.Name, by, strings.Join(missing, ", "))
 		}
 	}
 }
@@ -427,12 +425,10 @@ func pathOf(h hook) string {
 }
 
 // ordinal returns the latest place of a release among the versions, and whether it registers the path. The caller holds mu.
-func (w *World) ordinal(name, path string) (last int64, registers bool) {
-	for _, r := range w.releases {
-		for _, record := range w.watch.records {
-			if r.name == name && stepsOf(record) == r.declares() {
-				last, registers = max(last, record.Ordinal), registers || len(record.Steps[path]) > 0
-			}
+func (w *World) ordinal(r release, path string) (last int64, registers bool) {
+	for _, record := range w.watch.records {
+		if stepsOf(record) == r.declares() {
+			last, registers = max(last, record.Ordinal), registers || len(record.Steps[path]) > 0
 		}
 	}
 	return last, registers

@@ -383,7 +383,7 @@ func (w *World) deploy() {
 func (w *World) roll() bool {
 	w.mu.Lock()
 	var fresh, old, ready int
-	var outdated *process
+	var outdated *process // any of them, so that three versions can be there at once
 	for _, p := range w.processes {
 		if p.leaving {
 			continue
@@ -391,8 +391,9 @@ func (w *World) roll() bool {
 		if p.generation == w.generation {
 			fresh++
 		} else {
-			old++
-			outdated = p
+			if old++; w.rng.IntN(old) == 0 {
+				outdated = p
+			}
 		}
 		if !p.readySince.IsZero() {
 			ready++

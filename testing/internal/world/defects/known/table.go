@@ -300,7 +300,10 @@ var All = []Defect{
 	{
 		"gone-for-ever", "What steps read is never up to date again after the API server has forgotten its version.",
 		"At rest, steps see the objects of the API server: a watch is cut, and the API server compacts meanwhile, or restarts.",
-		[]Edit{{"internal/cluster/follow.go", "		if outdated(err) {\n", "		if outdated(err) && !@ {\n"}},
+		[]Edit{
+			{"internal/cluster/follow.go", "		if outdated(err) {\n", "		if outdated(err) && !@ {\n"},
+			{"internal/cluster/follow.go", "		f.interrupted = err != nil && (", "		f.interrupted = err != nil && (!@ || !outdated(err)) && ("},
+		},
 	},
 	{
 		"conversion-draining", "A replica that stops refuses conversions, while API servers still call it.",
