@@ -332,15 +332,17 @@ func (r *run) failed(i int, of result) error {
 	default:
 		of.decision = decisionWouldFail
 	}
+	said := "step failed; its failurePolicy is Ignore, so its changes are undone"
 	switch r.decided(i, of); of.decision {
 	case decisionFailed:
 		return failure
 	case decisionDropped:
 		return nil
+	case decisionWouldFail:
+		said = "step failed in Shadow, which has no effect"
 	}
 	r.ignored = append(r.ignored, failure)
-	r.logFailure(r.log, failure, "step failed; its failurePolicy is Ignore, so its changes are undone",
-		"took", of.took.String())
+	r.logFailure(r.log, failure, said, "took", of.took.String())
 	return nil
 }
 

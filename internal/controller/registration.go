@@ -248,7 +248,7 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 				if wait.Transient(err) {
 					break // a later pass completes it
 				}
-				if _, undo := half.Delete(ctx); undo != nil {
+				if _, undo := half.Delete(ctx, nil); undo != nil {
 					err = errors.Join(err, undo)
 				}
 			}
@@ -301,14 +301,16 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 	return found.Outgrow(need, retain, c.Now())
 }
 
-// Remove deletes the configurations.
+// Remove deletes the configurations, except those that another version has registered meanwhile and answers for.
 func (c *Controller) Remove(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
 	defer c.exit()
 	for _, conf := range c.Configurations {
-		outcome, err := conf.Delete(ctx)
+		outcome, err := conf.Delete(ctx, func(version string) bool {
+			return c.Lease != nil && !c.unknown && version != c.registration.Version && conflicts(c.Lease.StillFirst(ctx, c.registration.Version, version))
+		})
 		if apierrors.IsForbidden(err) && !conf.Holds(c.desired.Entries) {
 			continue // it holds no entry of this version, so no right is needed
 		}

@@ -173,7 +173,7 @@ func (r refused) Put(ctx context.Context, from webhookconf.Found, c webhookconf.
 	return r.Configuration.Put(ctx, from, c)
 }
 
-func (r refused) Delete(context.Context) (webhookconf.Outcome, error) {
+func (r refused) Delete(context.Context, func(string) bool) (webhookconf.Outcome, error) {
 	r.delete()
 	return webhookconf.Deleted, nil
 }

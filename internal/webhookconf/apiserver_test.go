@@ -50,8 +50,9 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	// configurations returns both, which go away after the spec.
 	configurations := func() []webhookconf.Configuration {
 		mutating, validating := both(client, o)
-		DeferCleanup(mutating.Delete)
-		DeferCleanup(validating.Delete)
+		for _, c := range []webhookconf.Configuration{mutating, validating} {
+			DeferCleanup(func(ctx SpecContext) (webhookconf.Outcome, error) { return c.Delete(ctx, nil) })
+		}
 		return []webhookconf.Configuration{mutating, validating}
 	}
 	Describe("is of Check's opinion", Label("S18", "S20", "S26"), func() {
@@ -120,7 +121,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			without := desired(o)
 			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Updated), "an empty list in one update")
 			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Unchanged))
-			Expect(c.Delete(ctx)).To(Equal(webhookconf.Deleted))
+			Expect(c.Delete(ctx, nil)).To(Equal(webhookconf.Deleted))
 			Expect(registers(ctx, c, without, pem(0))).To(Equal(webhookconf.Absent), "never created to be empty")
 		}
 	})

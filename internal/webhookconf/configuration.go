@@ -66,8 +66,8 @@ type Configuration interface {
 	// configuration.
 	Put(ctx context.Context, from Found, c Change) (Found, Outcome, error)
 	// Delete removes the registration if it is ours: a configuration as a whole, and the conversion webhook from a
-	// CustomResourceDefinition.
-	Delete(ctx context.Context) (Outcome, error)
+	// CustomResourceDefinition. It leaves that of a version alone for which unless returns true; nil is for none.
+	Delete(ctx context.Context, unless func(version string) bool) (Outcome, error)
 }
 
 // Outcome is the effect of Put and Delete.
@@ -199,10 +199,10 @@ func (o object) read(existing *unstructured.Unstructured, err error) (Found, err
 	return o.found(existing), nil
 }
 
-func (o object) Delete(ctx context.Context) (outcome Outcome, err error) {
+func (o object) Delete(ctx context.Context, unless func(string) bool) (outcome Outcome, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		found, err := o.get(ctx, o.kind.removes)
-		if outcome = Absent; err == nil && found.Exists {
+		if outcome = Absent; err == nil && found.Exists && (unless == nil || !unless(found.Version)) {
 			outcome, err = o.remove(ctx, found.object)
 		}
 		return err

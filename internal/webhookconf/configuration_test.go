@@ -104,8 +104,8 @@ var _ = Describe("A configuration that is read", func() {
 			_, _, err := c.Put(ctx, get(ctx, c), trusting(volumes(), "bundle"))
 			return err
 		}),
-		Entry("to get before a deletion", "get", "get and delete", func(ctx context.Context, c webhookconf.Configuration) error { _, err := c.Delete(ctx); return err }),
-		Entry("to delete", "delete", "get and delete", func(ctx context.Context, c webhookconf.Configuration) error { _, err := c.Delete(ctx); return err }),
+		Entry("to get before a deletion", "get", "get and delete", func(ctx context.Context, c webhookconf.Configuration) error { _, err := c.Delete(ctx, nil); return err }),
+		Entry("to delete", "delete", "get and delete", func(ctx context.Context, c webhookconf.Configuration) error { _, err := c.Delete(ctx, nil); return err }),
 	)
 
 	DescribeTable("lacks entries",
@@ -256,30 +256,37 @@ var _ = Describe("Delete", func() {
 	It("deletes exactly the object that it has read, of any version", func(ctx SpecContext) {
 		c := newCluster(configuration(build(urlOptions())))
 		seen := c.stored()
-		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(mutatingIn(c).Delete(ctx, nil)).To(Equal(webhookconf.Deleted))
 		Expect(c.verbs()).To(Equal([]string{"get", "delete"}))
 		Expect(c.Actions()[1].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions).To(HaveValue(And(
 			HaveField("UID", HaveValue(Equal(seen.UID))), HaveField("ResourceVersion", HaveValue(Equal(seen.ResourceVersion))))))
 		Expect(c.holdsNothing()).To(BeTrue())
-		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Absent))
+		Expect(mutatingIn(c).Delete(ctx, nil)).To(Equal(webhookconf.Absent))
 		Expect(c.writes()).To(Equal([]string{"delete"}))
 	})
 
 	It("deletes EiriniX's own configuration, which names no owner", func(ctx SpecContext) {
 		upstream := configuration(nil)
 		upstream.Annotations = nil
-		Expect(mutatingIn(newCluster(upstream)).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(mutatingIn(newCluster(upstream)).Delete(ctx, nil)).To(Equal(webhookconf.Deleted))
+	})
+
+	It("leaves the registration of a living version alone, also if that has come meanwhile", func(ctx SpecContext) {
+		c, asked := newCluster(configuration(nil)), 0
+		c.once("delete", conflict)
+		Expect(mutatingIn(c).Delete(ctx, func(string) bool { asked++; return asked == 2 })).To(Equal(webhookconf.Absent))
+		Expect(c.verbs()).To(Equal([]string{"get", "delete", "get"}))
 	})
 
 	It("is content when another was faster, and looks again when it was changed meanwhile", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		c.once("delete", conflict)
-		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(mutatingIn(c).Delete(ctx, nil)).To(Equal(webhookconf.Deleted))
 		Expect(c.verbs()).To(Equal([]string{"get", "delete", "get", "delete"}))
 
 		c = newCluster(configuration(nil))
 		c.always("delete", apierrors.NewNotFound(groupResource, configurationName))
-		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Absent))
+		Expect(mutatingIn(c).Delete(ctx, nil)).To(Equal(webhookconf.Absent))
 	})
 })
 
@@ -313,7 +320,7 @@ var _ = DescribeTable("The configuration of another deployment is not touched, a
 	Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
 	Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
 	Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
-		_, err := ours.Delete(ctx)
+		_, err := ours.Delete(ctx, nil)
 		return err
 	}),
 )
@@ -354,6 +361,6 @@ var _ = Describe("The validating kind", func() {
 		expected := validatingOf(o, webhookconf.Group(steps))
 		Expect(marshal(stored.Object["webhooks"])).To(MatchJSON(marshal(expected)))
 		Expect(stored.GetAnnotations()).To(HaveKeyWithValue(webhookconf.StepsAnnotation, `{"version":"`+d.Version+`","steps":{"/validate/a":["a@v1/Pod"],"/validate/b":["b@v1/Pod"]}}`))
-		Expect(v.Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(v.Delete(ctx, nil)).To(Equal(webhookconf.Deleted))
 	})
 })

@@ -147,13 +147,7 @@ type verdict struct {
 	denied   string                     // by a webhook, with its message
 	failed   error                      // a call has failed under Fail
 	warnings []string
-	called   []called
-}
-
-// called is a webhook that was called, with the address that has answered.
-type called struct {
-	hook
-	by string
+	called   []hook
 }
 
 func (v verdict) String() string {
@@ -190,8 +184,8 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 			if !h.selects(a, namespace) {
 				continue
 			}
-			response, by, err := s.call(ctx, h, a)
-			v.called = append(v.called, called{h, by})
+			v.called = append(v.called, h)
+			response, err := s.call(ctx, h, a)
 			if err != nil {
 				if h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore {
 					continue
@@ -242,7 +236,7 @@ var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", a
 const retries = 10
 
 // call asks one webhook.
-func (s *apiServer) call(ctx context.Context, h hook, a ask) (response *admissionv1.AdmissionResponse, by string, err error) {
+func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.AdmissionResponse, error) {
 	timeout := 10 * time.Second
 	if h.TimeoutSeconds != nil {
 		timeout = time.Duration(*h.TimeoutSeconds) * time.Second
@@ -263,59 +257,59 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (response *admissio
 	}
 	body, err := json.Marshal(review)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	answer, by, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), body)
+	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), body)
 	if err != nil {
-		return nil, by, err
+		return nil, err
 	}
 	var got admissionv1.AdmissionReview
 	if err := json.Unmarshal(answer, &got); err != nil {
-		return nil, by, err
+		return nil, err
 	}
 	if got.Response == nil || got.Response.UID != review.Request.UID {
-		return nil, by, errors.New("the answer is not one to this request")
+		return nil, errors.New("the answer is not one to this request")
 	}
-	return got.Response, by, nil
+	return got.Response, nil
 }
 
-// post sends a review, and again where the answer asks for that. It returns the address that has answered last.
-func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.WebhookClientConfig, query string, body []byte) (answer []byte, by string, err error) {
+// post sends a review, and again where the answer asks for that.
+func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.WebhookClientConfig, query string, body []byte) ([]byte, error) {
 	client, at, err := s.client(to)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	for try := 0; ; try++ {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+query, bytes.NewReader(body))
 		if err != nil {
-			return nil, by, err
+			return nil, err
 		}
 		request.Header.Set("Content-Type", "application/json")
 		s.w.count(func(c *Counts) { c.Calls++ })
-		began := time.Now()
-		request = request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { by = c.Conn.RemoteAddr().String() }}))
+		began, at := time.Now(), ""
+		request = request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { at = c.Conn.RemoteAddr().String() }}))
 		response, err := client.Do(request)
 		if err != nil {
-			return nil, by, err
+			return nil, err
 		}
-		s.w.closes(by, began, response.Close)
-		answer, err = io.ReadAll(response.Body)
+		s.w.closes(at, began, response.Close)
+		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil {
-			return nil, by, err
+			return nil, err
 		}
 		switch after := response.Header.Get("Retry-After"); {
 		case response.StatusCode == http.StatusOK:
-			return answer, by, nil
+			return answer, nil
 		case after != "" && try < retries && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500):
 			seconds, _ := time.ParseDuration(after + "s")
 			select {
 			case <-time.After(seconds):
 			case <-ctx.Done():
-				return nil, by, ctx.Err()
+				return nil, ctx.Err()
 			}
 		default:
-			return nil, by, fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(answer)))
+			return nil, fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(answer)))
 		}
 	}
 }

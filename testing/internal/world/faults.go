@@ -204,9 +204,15 @@ func (w *World) sicken(f Fault, rng *rand.Rand) {
 
 // load has API servers admit large objects, on which a step in Shadow hangs.
 func (w *World) load(_ Fault, rng *rand.Rand) {
-	w.excuse(unread, 5*time.Minute)
+	w.mu.Lock()
+	w.loads++
+	again := w.loads > 2 // they take a second to compute
+	w.mu.Unlock()
+	if again {
+		return
+	}
 	w.tell(fate, "sends large pods, on which the step in Shadow hangs")
-	for i := range 3 {
+	for i := range 4 {
 		w.tasks.Go(func() { w.admit(rand.New(rand.NewPCG(rng.Uint64(), 3)), -1-i) }) //nolint:gosec // a seed decides
 		if !w.wait(time.Second) {
 			return
@@ -306,10 +312,22 @@ func (w *World) live(rng *rand.Rand) release {
 	return w.wanted
 }
 
-func (w *World) register(_ Fault, rng *rand.Rand) {
+func (w *World) register(f Fault, rng *rand.Rand) {
 	r := w.live(rng)
+	if len(w.releases) > 1 && rng.IntN(2) == 0 { // the serving half first
+		w.rollout(f, rng)
+		w.mu.Lock()
+		r = w.wanted
+		w.mu.Unlock()
+		for range 10 {
+			if !w.wait(time.Second) {
+				return
+			}
+		}
+	}
 	w.mu.Lock()
 	w.watch.ordered = time.Now()
+	clear(w.watch.force) // it registers its steps, and no others
 	w.mu.Unlock()
 	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error { return m.RegisterExtensions() })
 }

@@ -104,7 +104,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
-	if slices.Contains(kinds, "rollout") {
+	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}
 	if rng.IntN(12) == 0 || slices.Contains(kinds, "mode") && rng.IntN(3) == 0 { // for a laptop

@@ -66,7 +66,7 @@ var plain = []string{"a", "b", "c", "d"}
 
 const (
 	reader  = "reads" // adds to a pod which policy it has seen
-	ghost   = "ghost" // hangs in Shadow on pods with variables
+	ghost   = "ghost" // hangs in Shadow on large pods
 	none    = "none"  // where there is no policy
 	lenient = "spare" // judges changes of pods, with failurePolicy Ignore
 )
@@ -126,7 +126,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
 			ID: ghost, Settings: eirinix.Settings{Mode: eirinix.ModeShadow},
 			Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				if len(pod.Spec.Containers[0].Env) > 0 {
+				if len(pod.Spec.InitContainers) > 0 {
 					<-ctx.Done()
 				}
 				return nil

@@ -39,7 +39,6 @@ type promises struct {
 	covered map[string]time.Time      // since when every live version declares a step
 	writes  map[string]*rate          // of the program's objects, by name
 	digests map[string]string         // the names of steps, by the version that has them
-	records map[string]rollout.Record // of versions, as they were last
 	gone    map[string]bool           // versions that are recorded so
 	late    time.Duration             // by which an API server has been behind at most
 	ordered time.Time                 // when a person has last registered a version
@@ -163,7 +162,7 @@ func (r release) declares() string {
 // recorded looks at the records of versions: one is gone only when no replica lives. The caller holds mu.
 func (w *World) recorded(versions rollout.Versions) {
 	for digest, r := range versions {
-		w.watch.digests[digest], w.watch.records[digest] = stepsOf(r), r
+		w.watch.digests[digest] = stepsOf(r)
 	}
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return
@@ -267,12 +266,14 @@ func (w *World) admit(rng *rand.Rand, n int) {
 		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
 	}
 	pod.SetLabels(named)
-	if n < 0 { // large
-		var variables []any
+	if n < 0 { // large: a container takes more memory than its text
+		deny, named = "", nil
+		pod.SetLabels(nil)
+		var all []any
 		for i := range 20_000 {
-			variables = append(variables, map[string]any{"name": fmt.Sprint("V", i), "value": "v"})
+			all = append(all, map[string]any{"name": fmt.Sprint("c", i), "image": "i"})
 		}
-		_ = unstructured.SetNestedSlice(pod.Object, []any{map[string]any{"name": "main", "image": "example.com/main", "env": variables}}, "spec", "containers")
+		pod.Object["spec"].(map[string]any)["initContainers"] = all
 	}
 	a := ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}
 	if rng.IntN(12) == 0 {
@@ -285,7 +286,20 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if ctx.Err() != nil {
 		return
 	}
+	w.prompt(s, began, named[slowLabel] != "", v)
 	w.judge(s, deny, began, v)
+}
+
+// atOnce is how long an admission may take in which no step waits and no wire is broken: computing takes no time here.
+const atOnce = 2 * time.Second
+
+// prompt looks at the time that an admission has taken.
+func (w *World) prompt(s *apiServer, began time.Time, waits bool, v verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if took := time.Since(began); took > atOnce && !waits && !w.troubledSince(began, rough, slow, spoiled, evicted, apart) && !w.excused(unread, began) {
+		w.breaks("%s admitted a pod in %s, although no step waits (%s)", s.name, took.Round(time.Millisecond), v)
+	}
 }
 
 // judge looks at how a pod was admitted. deny is the step that would have denied it, if there is one.
@@ -320,7 +334,6 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		}
 	default:
 		w.readsWell(s, began, v)
-		w.whole(s, v)
 		for _, step := range append(slices.Clip(plain), reader) {
 			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() {
 				p.force[step] = now
@@ -389,51 +402,6 @@ func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
 	}
 }
 
-// whole looks at the entries of a version that is later than the one whose replica has answered: all of their steps have run,
-// unless the earlier one registers the path too, so that the replica cannot know whose entry was called. The caller holds mu.
-func (w *World) whole(s *apiServer, v verdict) {
-	if w.plan.Modes { // which make versions of their own
-		return
-	}
-	for _, h := range v.called {
-		r, known := w.watch.records[h.version]
-		i := slices.IndexFunc(w.processes, func(p *process) bool { return p.address == h.by })
-		if !h.mutating || !known || i < 0 {
-			continue
-		}
-		by := w.processes[i].release
-		last, shared := w.ordinal(by, pathOf(h.hook))
-		for _, key := range r.Steps[pathOf(h.hook)] {
-			name, _, _ := strings.Cut(key, "@")
-			if step, sets := strings.CutSuffix(name, "-sets"); sets && w.modes[step].mode == "" && !by.has(step) && last > 0 && r.Ordinal > last && !shared {
-				w.breaks("%s called %s of a later version, and a replica of %s answered without %s", s.name, h.Name, by.name, step)
-			}
-		}
-	}
-}
-
-// pathOf returns the path that is called.
-func pathOf(h hook) string {
-	if h.ClientConfig.Service != nil && h.ClientConfig.Service.Path != nil {
-		return *h.ClientConfig.Service.Path
-	}
-	if h.ClientConfig.URL != nil {
-		_, path, _ := strings.Cut(strings.TrimPrefix(*h.ClientConfig.URL, "https://"), "/")
-		return "/" + path
-	}
-	return ""
-}
-
-// ordinal returns the latest place of a release among the versions, and whether it registers the path. The caller holds mu.
-func (w *World) ordinal(r release, path string) (last int64, registers bool) {
-	for _, record := range w.watch.records {
-		if stepsOf(record) == r.declares() {
-			last, registers = max(last, record.Ordinal), registers || len(record.Steps[path]) > 0
-		}
-	}
-	return last, registers
-}
-
 // stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives. The
 // caller holds mu.
 func (w *World) stay(gone []string, standing string) {
@@ -468,6 +436,9 @@ func (w *World) mustRun(step string, began time.Time) bool {
 		return p.force[step].Add(w.plan.Lag + p.late).Before(began)
 	}
 	since := covered
+	if p.ordered.After(since) {
+		since = p.ordered
+	}
 	for e := range excuses {
 		if until := p.until[e]; until.After(since) {
 			since = until

@@ -54,6 +54,7 @@ type World struct {
 	mu          sync.Mutex
 	rng         *rand.Rand
 	started     int
+	loads       int
 	processes   []*process
 	wanted      release
 	generation  int // of the Deployment
@@ -102,7 +103,7 @@ func newWorld(plan Plan) *World {
 		controlPlane: newHost("the control plane"), history: map[string]history{}, decoded: map[*unstructured.Unstructured][]hook{}, modes: map[string]modeOf{},
 	}
 	w.rng = w.stream("world", 0)
-	w.watch.digests, w.watch.gone, w.watch.records = map[string]string{}, map[string]bool{}, map[string]rollout.Record{}
+	w.watch.digests, w.watch.gone = map[string]string{}, map[string]bool{}
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.wanted, w.replicas = w.releases[0], plan.Replicas
 	w.service = &service{rng: w.stream("service", 0), turn: map[string]int{}, seen: map[string]int{}}

@@ -182,11 +182,6 @@ var All = []Defect{
 		[]Edit{{"internal/rollout/rollout.go", "removed > removedKept {\n", "removed > removedKept && !@ {\n"}},
 	},
 	{
-		"later-steps-skipped", "A replica answers for a later version whose steps it does not have.",
-		"No admitted object skips a step of its entry: RegisterExtensions of a new version, while replicas of the old one run.",
-		[]Edit{{"internal/rollout/rollout.go", "		later := known && r.Ordinal > own.Ordinal\n", "		later := known && r.Ordinal > own.Ordinal && !@\n"}},
-	},
-	{
 		"unknown-500", "A path of another version is answered as a failure, which the API server does not repeat.",
 		"No call fails while a ready replica could answer it: RegisterExtensions of a new version, while replicas of both run.",
 		[]Edit{{"internal/admit/handler.go", "	w.Header().Set(\"Retry-After\", \"0\")\n", "	if @ {\n		textResponse(http.StatusInternalServerError, \"no step is served on this path\").write(w)\n		return\n	}\n	w.Header().Set(\"Retry-After\", \"0\")\n"}},
