@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +45,16 @@ type hook struct {
 // configurations are the kinds that hold webhooks, in the order in which an API server calls them.
 var configurations = []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
 
+// registered are the kinds that the program registers in.
+var registered = append(slices.Clip(configurations), definitionKind)
+
 // webhooksOf decodes the entries of a configuration; nil for a nil object.
 func webhooksOf(object *unstructured.Unstructured) (all []hook) {
 	if object == nil {
 		return nil
+	}
+	if object.GetKind() == definitionKind {
+		return conversionOf(object)
 	}
 	entries, _ := object.Object["webhooks"].([]any)
 	for _, e := range entries {

@@ -5,9 +5,12 @@ package world
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,11 +63,16 @@ var resources = map[string]schema.GroupResource{
 	configurations[1]: {Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"},
 	"Secret":          {Resource: "secrets"},
 	"Lease":           {Group: "coordination.k8s.io", Resource: "leases"},
+	definitionKind:    {Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 }
 
 // edit damages an object of the program.
 func (w *World) edit(f Fault, rng *rand.Rand) {
-	b := belongings[rng.IntN(len(belongings))]
+	all := belongings
+	if w.plan.Converts {
+		all = append(slices.Clip(all), belonging{definitionKind, "", definitionName})
+	}
+	b := all[rng.IntN(len(all))]
 	w.unseen(f, rng, func() { w.damages(b, rng) })
 }
 
@@ -103,14 +111,23 @@ func damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err
 		unstructured.RemoveNestedField(object.Object, "data")
 		return "empties", nil
 	case "Lease":
-		object.SetAnnotations(nil)
-		return "takes all annotations from", nil
+		return damageRecords(object, rng)
+	case definitionKind:
+		if rng.IntN(2) == 0 {
+			return "takes the conversion from", unstructured.SetNestedMap(object.Object, map[string]any{"strategy": "None"}, "spec", "conversion")
+		}
+		unstructured.RemoveNestedField(object.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+		return "blanks the caBundle of", nil
 	}
 	hooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
 	if err != nil || len(hooks) == 0 {
 		return "", errors.Join(err, fmt.Errorf("there are %d webhooks", len(hooks)))
 	}
-	if rng.IntN(2) == 0 {
+	switch rng.IntN(3) {
+	case 0:
+		hooks[rng.IntN(len(hooks))].(map[string]any)["failurePolicy"] = "Ignore"
+		return "weakens an entry of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+	case 1:
 		return "takes an entry from", unstructured.SetNestedSlice(object.Object, hooks[:len(hooks)-1], "webhooks")
 	}
 	for _, h := range hooks {
@@ -118,6 +135,24 @@ func damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err
 		delete(config, "caBundle")
 	}
 	return "blanks the caBundles of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+}
+
+// damageRecords takes the records from the Lease, or has one of them be absurd.
+func damageRecords(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err error) {
+	annotations := object.GetAnnotations()
+	if keys := slices.Sorted(maps.Keys(annotations)); len(keys) > 0 && rng.IntN(2) == 0 {
+		key := keys[rng.IntN(len(keys))]
+		var record map[string]any
+		if json.Unmarshal([]byte(annotations[key]), &record) == nil {
+			record["came"] = 1<<53 - 1
+			text, err := json.Marshal(record)
+			annotations[key] = string(text)
+			object.SetAnnotations(annotations)
+			return "has a version come as the last one that there can be, in", err
+		}
+	}
+	object.SetAnnotations(nil)
+	return "takes all annotations from", nil
 }
 
 // intruder is the name of a CA that another client puts into the Secret.
@@ -171,10 +206,13 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 		w.wait(time.Second)
 		all[then](w, f, rng)
 	}
-	w.wait(f.For * 4)
+	w.wait(min(f.For*4, w.plan.Lasts-quiet-settling-f.At))
 	w.excuse(spoiled, settling)
 	w.tell(fate, "restores the backup")
 	w.api.Restore(backup)
+	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
+		_ = w.api.Put(definition())
+	}
 	w.observe()
 	if w.plan.Modes {
 		w.remode()

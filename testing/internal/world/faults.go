@@ -43,6 +43,8 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"isolation":          (*World).isolate,
 	"sickness":           (*World).sicken,
 	"load":               (*World).load,
+	"definition":         (*World).redefine,
+	"lists":              (*World).lists,
 }
 
 const fate = named("fate")

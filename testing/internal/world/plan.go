@@ -23,6 +23,7 @@ type Plan struct {
 	CALifetime, Leaf            time.Duration // 0: the default
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
+	Converts                    bool
 	Unregister                  bool          // UnregisterOnStop
 	Drain                       time.Duration // DrainDelay; 0: the default
 	Gentle                      bool          // the processes are told to stop at the end, and not killed
@@ -53,7 +54,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -103,6 +104,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	}
 	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
+	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)

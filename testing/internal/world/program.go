@@ -57,6 +57,7 @@ type release struct {
 	isolated map[string]bool
 	reads    bool
 	shadow   bool
+	converts bool
 }
 
 func (r release) has(step string) bool { return slices.Contains(r.steps, step) }
@@ -74,7 +75,7 @@ const (
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow, converts: p.Converts}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -121,6 +122,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				return nil
 			},
 		}))
+	}
+	if r.converts {
+		errs = append(errs, addConversion(m))
 	}
 	if r.shadow {
 		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{

@@ -35,14 +35,16 @@ const (
 // promises is what the world knows of them. World.mu guards it.
 type promises struct {
 	until   [excuses]time.Time
-	force   map[string]time.Time      // since when a step has been seen in force, and must stay so
-	covered map[string]time.Time      // since when every live version declares a step
-	writes  map[string]*rate          // of the program's objects, by name
-	digests map[string]string         // the names of steps, by the version that has them
-	gone    map[string]bool           // versions that are recorded so
-	late    time.Duration             // by which an API server has been behind at most
-	ordered time.Time                 // when a person has last registered a version
-	lonely  time.Time                 // the last moment at which no replica was ready
+	force   map[string]time.Time // since when a step has been seen in force, and must stay so
+	covered map[string]time.Time // since when every live version declares a step
+	writes  map[string]*rate     // of the program's objects, by name
+	digests map[string]string    // the names of steps, by the version that has them
+	gone    map[string]bool      // versions that are recorded so
+	written map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
+	adopted bool                 // the CA of another client, while no configuration pinned one
+	late    time.Duration        // by which an API server has been behind at most
+	ordered time.Time            // when a person has last registered a version
+	lonely  time.Time            // the last moment at which no replica was ready
 }
 
 // excuse lets a promise rest from now on, for d.
@@ -89,9 +91,13 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 	before, after := webhooksOf(was), webhooksOf(is)
 	for _, h := range after {
 		for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {
-			if c.Subject.CommonName == intruder {
+			if p.adopted = p.adopted || c.Subject.CommonName == intruder && was == nil; c.Subject.CommonName == intruder && !p.adopted {
 				w.breaks("the caBundle of %s holds a CA that another client has put into the Secret", h.Name)
 			}
+		}
+		key := h.version + " " + kind + " " + h.Name
+		if h.ClientConfig.CABundle = nil; p.written[key].Name == "" && !w.excused(spoiled, time.Now()) {
+			p.written[key] = h
 		}
 	}
 	var gone []string
@@ -168,6 +174,10 @@ func (w *World) recorded(versions rollout.Versions) {
 		return
 	}
 	ordered := w.watch.ordered.After(time.Now().Add(-time.Minute)) // which ends an earlier order, until its replicas join again
+	deaf := slices.ContainsFunc(w.servers, func(s *apiServer) bool { // a replica may hear of nothing through it
+		failing, frozen := s.state()
+		return failing != 0 || frozen != nil
+	})
 	for digest, r := range versions {
 		name := stepsOf(r)
 		if !r.Removed || w.watch.gone[digest] {
@@ -176,7 +186,7 @@ func (w *World) recorded(versions rollout.Versions) {
 		}
 		w.watch.gone[digest] = true
 		for _, p := range w.processes {
-			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !ordered && !w.troubledSince(time.Now(), rough, spoiled, apart) {
+			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !ordered && !deaf && !w.troubledSince(time.Now(), rough, spoiled, apart) {
 				w.breaks("the version with the steps %s is recorded as gone although %s lives", name, p)
 			}
 		}
@@ -239,6 +249,9 @@ func (w *World) callAll() {
 			return
 		}
 		w.tasks.Go(func() { w.admit(w.stream("call", i), i) })
+		if w.plan.Converts {
+			w.tasks.Go(func() { w.list(w.stream("list", i)) })
+		}
 	}
 }
 
@@ -316,9 +329,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		}
 	case v.failed != nil && w.plan.Reads && (w.excused(unread, began) || w.excused(slow, began)):
 	case v.failed != nil:
-		reachable := p.lonely.Add(w.plan.Lag + 2*time.Second).Before(began)
-		cut := w.excused(evicted, began) && w.excused(slow, began)
-		if reachable && !cut && !w.excused(rough, began) && !w.excused(spoiled, began) {
+		if w.reachable(began) {
 			w.breaks("%s refused a pod although a replica could be reached: %v", s.name, v.failed)
 		}
 	case v.denied != "":
@@ -348,6 +359,12 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 			}
 		}
 	}
+}
+
+// reachable reports whether a call of a request that began then must have been answered. The caller holds mu.
+func (w *World) reachable(began time.Time) bool {
+	cut := w.excused(evicted, began) && w.excused(slow, began)
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began)
 }
 
 // modeOf is the mode that a person has given to a step.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -34,7 +35,7 @@ const (
 
 	// mostWrites and mostAtOnce are the numbers of writes of one object, and of requests of one process, in a minute. More
 	// are a fight.
-	mostWrites, mostAtOnce = 60, 400
+	mostWrites, mostAtOnce = 60, 600
 )
 
 // wrote notes a request that may have changed an object of that name.
@@ -128,7 +129,7 @@ func (w *World) rest() {
 func (w *World) reach(p *process) {
 	seen := map[string]bool{}
 	for _, s := range w.servers {
-		for _, kind := range configurations {
+		for _, kind := range registered {
 			for _, h := range s.entries(kind) {
 				bundle := string(h.ClientConfig.CABundle)
 				if seen[s.name+bundle] {
@@ -222,6 +223,9 @@ func (w *World) complete() {
 			w.breaks("at rest, the distrusted CA %s still signs (%v)", asked, err)
 		}
 	}
+	if w.plan.Converts && len(webhooksOf(w.history[definitionKind].last())) == 0 {
+		w.breaks("at rest, the definition of shops has no conversion webhook")
+	}
 	for _, kind := range configurations {
 		object := w.history[kind].last()
 		if object == nil {
@@ -234,6 +238,10 @@ func (w *World) complete() {
 		names := ""
 		for _, h := range webhooksOf(object) {
 			names += " " + h.Name
+			was, known := w.watch.written[h.version+" "+kind+" "+h.Name]
+			if h.ClientConfig.CABundle = nil; known && !equality.Semantic.DeepEqual(was.ValidatingWebhook, h.ValidatingWebhook) {
+				w.breaks("at rest, the entry %s of the %s is not as it was registered", h.Name, kind)
+			}
 		}
 		for _, step := range w.wanted.steps {
 			if isolated := w.wanted.isolated[step]; isolated && !strings.Contains(names, " "+step+".") && !strings.Contains(names, " "+step+"-sets.") {

@@ -12,6 +12,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -23,8 +24,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,7 +106,7 @@ func newWorld(plan Plan) *World {
 		controlPlane: newHost("the control plane"), history: map[string]history{}, decoded: map[*unstructured.Unstructured][]hook{}, modes: map[string]modeOf{},
 	}
 	w.rng = w.stream("world", 0)
-	w.watch.digests, w.watch.gone = map[string]string{}, map[string]bool{}
+	w.watch.digests, w.watch.gone, w.watch.written = map[string]string{}, map[string]bool{}, map[string]hook{}
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.wanted, w.replicas = w.releases[0], plan.Replicas
 	w.service = &service{rng: w.stream("service", 0), turn: map[string]int{}, seen: map[string]int{}}
@@ -221,7 +224,14 @@ func (w *World) makeCluster() (err error) {
 		objects = append(objects, policy(1))
 		w.policies, w.generations = []policyVersion{{generation: 1, from: w.began}}, 1
 	}
-	if w.api, err = fakeapi.New(clientgoscheme.Scheme, mapper.New(clientgoscheme.Scheme, nil), objects...); err != nil {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	if w.plan.Converts {
+		objects = append(objects, definition())
+	}
+	if w.api, err = fakeapi.New(scheme, mapper.New(scheme, nil), objects...); err != nil {
 		return err
 	}
 	rng := w.stream("servers", 0)
@@ -241,12 +251,8 @@ func (w *World) makeCluster() (err error) {
 
 // observe notes how the configurations are now.
 func (w *World) observe() {
-	for _, kind := range configurations {
-		name := fingerprint + "-mutating-hook"
-		if kind != configurations[0] {
-			name = fingerprint + "-validating-hook"
-		}
-		now := w.find(kind, "", name)
+	for i, kind := range registered {
+		now := w.find(kind, "", []string{fingerprint + "-mutating-hook", fingerprint + "-validating-hook", definitionName}[i])
 		w.mu.Lock()
 		h := w.history[kind]
 		if last := h.last(); now != last {

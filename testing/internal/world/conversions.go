@@ -1,0 +1,189 @@
+package world
+
+// This file is the conversion of custom resources: a definition with two versions, and API servers that list objects of the
+// one that is not stored.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/conversion"
+)
+
+const definitionKind, definitionName, group = "CustomResourceDefinition", "shops.example.com", "example.com"
+
+// definition is that of shops, as its user writes it.
+func definition() *apiextensionsv1.CustomResourceDefinition {
+	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definitionName, UID: uuid.NewUUID()}}
+	d.Spec.Group, d.Spec.Scope = group, apiextensionsv1.NamespaceScoped
+	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "shops", Singular: "shop", Kind: "Shop", ListKind: "ShopList"}
+	for i, version := range []string{"v1", "v2"} {
+		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: i == 0,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}},
+		})
+	}
+	d.Status.AcceptedNames, d.Status.StoredVersions = d.Spec.Names, []string{"v1"}
+	d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}, {Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue},
+	}
+	return d
+}
+
+// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas.
+func addConversion(m *eirinix.ExtensionManager) error {
+	type tree = *unstructured.Unstructured
+	renames := func(from, to string) func(context.Context, tree) (tree, error) {
+		return func(ctx context.Context, shop tree) (tree, error) {
+			if slow, err := time.ParseDuration(shop.GetLabels()[slowLabel]); err == nil {
+				select {
+				case <-time.After(slow):
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			value, found, err := unstructured.NestedFieldNoCopy(shop.Object, "spec", from)
+			if err != nil || !found {
+				return shop, err
+			}
+			unstructured.RemoveNestedField(shop.Object, "spec", from)
+			return shop, unstructured.SetNestedField(shop.Object, value, "spec", to)
+		}
+	}
+	return m.AddExtension(conversion.Of[tree]{
+		CRD: definitionName, Version: "v1",
+		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v2", renames("replicas", "size"), renames("size", "replicas"))},
+	})
+}
+
+// conversionOf returns the entry of a definition, or nothing if an API server converts by itself.
+func conversionOf(object *unstructured.Unstructured) []hook {
+	var d apiextensionsv1.CustomResourceDefinition
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d) != nil || d.Spec.Conversion == nil ||
+		d.Spec.Conversion.Strategy != apiextensionsv1.WebhookConverter || d.Spec.Conversion.Webhook == nil || d.Spec.Conversion.Webhook.ClientConfig == nil {
+		return nil
+	}
+	config := d.Spec.Conversion.Webhook.ClientConfig
+	h := hook{}
+	h.Name, h.ClientConfig.URL, h.ClientConfig.CABundle = "the conversion of shops", config.URL, config.CABundle
+	if s := config.Service; s != nil {
+		h.ClientConfig.Service = &admissionregistrationv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Path: s.Path, Port: s.Port}
+	}
+	return []hook{h}
+}
+
+// conversionTimeout is how long an API server waits for a conversion (k8s.io/apiextensions-apiserver/pkg/apiserver/conversion).
+const conversionTimeout = 30 * time.Second
+
+// list has an API server list shops of the version that is not stored, and judges how it does. It converts each object with
+// a request of its own, as API servers do.
+func (w *World) list(rng *rand.Rand) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	if failing, frozen := s.state(); failing != 0 || frozen != nil {
+		return
+	}
+	entries := s.entries(definitionKind)
+	if len(entries) == 0 {
+		return
+	}
+	ctx, cancel := w.ctx()
+	defer cancel()
+	for i := range 1 + rng.IntN(4) {
+		shop := map[string]any{
+			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": float64(i)},
+			"metadata": map[string]any{"name": fmt.Sprint("shop", i), "namespace": "shop", "uid": string(uuid.NewUUID())},
+		}
+		if rng.IntN(8) == 0 {
+			shop["metadata"].(map[string]any)["labels"] = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
+		}
+		began := time.Now()
+		err := s.convert(ctx, entries[0], shop)
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		w.look()
+		if err != nil && w.reachable(began) {
+			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// convert asks for one object in the other version.
+func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
+	defer cancel()
+	uid := types.UID(uuid.NewUUID())
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
+		Request:  &apiextensionsv1.ConversionRequest{UID: uid, DesiredAPIVersion: group + "/v2", Objects: []runtime.RawExtension{{Raw: raw}}},
+	})
+	if err != nil {
+		return err
+	}
+	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(conversionTimeout.Seconds())), body)
+	if err != nil {
+		return err
+	}
+	var got apiextensionsv1.ConversionReview
+	var converted unstructured.Unstructured
+	switch err := json.Unmarshal(answer, &got); {
+	case err != nil:
+		return err
+	case got.Response == nil || got.Response.UID != uid:
+		return errors.New("the answer is not one to this request")
+	case got.Response.Result.Status != metav1.StatusSuccess:
+		return errors.New(got.Response.Result.Message)
+	case len(got.Response.ConvertedObjects) != 1:
+		return fmt.Errorf("%d objects were converted", len(got.Response.ConvertedObjects))
+	}
+	if err := converted.UnmarshalJSON(got.Response.ConvertedObjects[0].Raw); err != nil {
+		return err
+	}
+	if _, found, _ := unstructured.NestedFieldNoCopy(converted.Object, "spec", "replicas"); !found || converted.GetAPIVersion() != group+"/v2" {
+		return fmt.Errorf("the object is not one of version v2: %s", got.Response.ConvertedObjects[0].Raw)
+	}
+	return nil
+}
+
+// redefine deletes the definition, and puts it back after a while.
+func (w *World) redefine(f Fault, _ *rand.Rand) {
+	w.excuse(spoiled, f.For+settling)
+	w.tell(fate, "deletes the definition of shops for %s", f.For.Round(time.Second))
+	w.api.Remove(resources[definitionKind], "", definitionName)
+	w.observe()
+	w.wait(f.For)
+	if err := w.api.Put(definition()); err != nil {
+		w.violate("the definition cannot be put back: %v", err)
+	}
+	w.observe()
+}
+
+// lists has API servers convert many objects at once.
+func (w *World) lists(f Fault, rng *rand.Rand) {
+	w.tell(fate, "lists shops again and again for %s", f.For.Round(time.Second))
+	for until := time.Now().Add(min(f.For, 20*time.Second)); time.Now().Before(until); {
+		w.tasks.Go(func() { w.list(rand.New(rand.NewPCG(rng.Uint64(), 4))) }) //nolint:gosec // a seed decides
+		if !w.wait(time.Second) {
+			return
+		}
+	}
+}
