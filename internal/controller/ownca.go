@@ -58,6 +58,7 @@ type OwnCA struct {
 	// The fields below belong to Obtain, and afterwards to the pass.
 	state   *certsecret.State // the last usable one
 	serves  *ca.Authority     // the CA of the serving certificate
+	id      int64             // of its generation
 	foreign ca.ForeignCAs
 	ordered bool     // this process was asked for the rotation that is on, so it takes its steps even if SetUp is false
 	pruned  []string // hashes of CAs that the Secret held once and no longer holds
@@ -123,7 +124,7 @@ func (k *OwnCA) adopt(state *certsecret.State, live []ca.Registered) error {
 	if err := k.Use(authority); err != nil {
 		return fmt.Errorf("cannot sign the serving certificate: %w", err)
 	}
-	k.serves = authority
+	k.serves, k.id = authority, state.CurrentID
 	return nil
 }
 
@@ -142,13 +143,14 @@ func (k *OwnCA) verifyRecorded() error {
 	return nil
 }
 
-// need returns the bundle of the Secret, and the CA of the serving certificate.
+// need returns the bundle of the Secret, and the CA of the serving certificate unless that was distrusted: a replica that
+// learns of it late must not have a leaked key trusted again.
 func (k *OwnCA) need(ctx context.Context, o Observation) ([]byte, error) {
 	state, err := k.reread(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if k.serves == nil {
+	if k.serves == nil || k.id <= state.Distrusted && state.Lineage == k.state.Lineage {
 		return state.Bundle(), nil
 	}
 	return ca.Bundle(state.Bundle(), k.serves.CertificatePEM), nil

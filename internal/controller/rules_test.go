@@ -672,6 +672,33 @@ var _ = It("A replica that stops stands aside for a version that the API server 
 	Expect(c.StandsAside(context.Background())).To(BeFalse(), "no watch has delivered that yet")
 })
 
+var _ = It("A replica that learns late that its CA is distrusted does not have it trusted again", func() {
+	s := newSolo()
+	var late *corev1.Secret
+	behind := s.replica(func(c *controller.Config) {
+		store := c.Certificates.(*controller.OwnCA).Store
+		cached := store.Cached
+		store.Cached = func(ctx context.Context) (*corev1.Secret, error) {
+			if late != nil {
+				return late, nil
+			}
+			return cached(ctx)
+		}
+	})
+	other, leaked := s.replica(), s.state()
+	late = s.secret.latest().object.DeepCopyObject().(*corev1.Secret)
+	s.edit(s.secret, func(secret client.Object) {
+		secret.SetAnnotations(map[string]string{certsecret.DistrustAnnotation: fmt.Sprint(leaked.CurrentID)})
+	})
+	s.works(other, time.Minute)
+	Expect(s.state().CurrentID).To(BeNumerically(">", leaked.CurrentID))
+	s.works(behind, time.Minute)
+	for _, bundle := range s.caBundles() {
+		Expect(ca.Contains(bundle, s.state().Bundle())).To(BeTrue())
+		Expect(ca.Contains(bundle, leaked.Bundle())).To(BeFalse(), "its key has leaked")
+	}
+})
+
 var _ = It("A replica waits for a moment of the certificates' clock, which may be behind its own for ever", func() {
 	s := newSolo()
 	behind := func() time.Time { return s.process.now().Add(-30 * time.Minute) }

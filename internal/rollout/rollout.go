@@ -183,7 +183,7 @@ func (v Versions) Order(version string, r Record) Versions {
 	}
 	next := v.sane().add(version, r)
 	for other, o := range next {
-		o.Removed = o.Removed || o.Ordered // an earlier order is not a version of its own
+		o.Removed = o.Removed || o.Ordered && o.Answered == 0 // an earlier order that no replica serves is not a version of its own
 		o.Ordered = other == version
 		next[other] = o
 	}
@@ -248,16 +248,20 @@ func Decide(in Input) Decision {
 	own, known := found[in.Version]
 	grown, grows := own.with(in.Record)
 	probed := own.Probed > own.Answered
+	claims := own.Ordered && own.Probed == 0 // so that a later order knows that replicas serve this one
 	switch {
 	case !known || own.Removed:
 		next = found.add(in.Version, in.Record)
 		d.Next, d.Pause, d.Why = next, 0, "joined"
-	case probed || own.Stopping || grows:
+	case probed || own.Stopping || grows || claims:
 		pause := PauseLong
 		if own.Stopping || grows {
 			pause = PauseShort
 		}
-		grown.Answered, grown.Stopping = own.Probed, false
+		if claims {
+			grown.Probed = 1
+		}
+		grown.Answered, grown.Stopping = grown.Probed, false
 		changed(in.Version, grown, pause, "answered")
 	case !reflect.DeepEqual(found, in.Found):
 		changed(in.Version, own, PauseLong, "corrected numbers")

@@ -312,6 +312,16 @@ var _ = Describe("The records of a Lease", func() {
 			Expect(next["a"].Removed).To(BeFalse())
 		})
 
+		It("has an earlier one that replicas serve live on", func() {
+			record := rollout.Record{Target: "here"}
+			d := rollout.Decide(rollout.Input{Version: "c", Record: record, Found: found.Order("c", record)})
+			Expect(d.Why).To(ContainSubstring("answered"))
+			Expect(rollout.Decide(rollout.Input{Version: "c", Record: record, Found: d.Next}).Why).NotTo(ContainSubstring("answered"))
+			next := d.Next.Order("b", rollout.Record{})
+			Expect(next.First("")).To(Equal("b"))
+			Expect(next["c"].Removed).To(BeFalse())
+		})
+
 		It("changes nothing the second time, and something for one that is first without an order", func() {
 			Expect(found.First("")).To(Equal("a"))
 			next := found.Order("a", rollout.Record{})
