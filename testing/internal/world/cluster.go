@@ -214,7 +214,7 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return inprocess.Transport{Handler: to}.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	s := &stream{wire: c, ctx: ctx, cancel: cancel}
+	s := &stream{wire: c, ctx: ctx, cancel: cancel, lease: strings.Contains(r.URL.Path, "/leases") && r.URL.Query().Get("watch") != ""}
 	c.mu.Lock()
 	c.open[s] = struct{}{}
 	c.mu.Unlock()
@@ -226,7 +226,9 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	c.mu.Lock()
 	s.ReadCloser = response.Body
+	c.mu.Unlock()
 	response.Body = s
 	return response, nil
 }
@@ -261,6 +263,19 @@ type stream struct {
 	wire   *wire
 	ctx    context.Context
 	cancel context.CancelFunc
+	lease  bool // a watch of it
+}
+
+// hears reports whether a watch of the Lease is open.
+func (c *wire) hears() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.open {
+		if s.lease && s.ReadCloser != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *stream) Read(b []byte) (int, error) {

@@ -209,6 +209,9 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.wait(min(f.For*4, w.plan.Lasts-quiet-settling-f.At))
 	w.excuse(spoiled, settling)
 	w.tell(fate, "restores the backup")
+	w.mu.Lock()
+	w.watch.evicted = nil // what the backup holds is in force again
+	w.mu.Unlock()
 	w.api.Restore(backup)
 	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
 		_ = w.api.Put(definition())

@@ -22,6 +22,7 @@ import (
 var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"rollout":            (*World).rollout,
 	"restart":            (*World).restart,
+	"crash loop":         (*World).crashLoop,
 	"scale":              (*World).scale,
 	"kill":               (*World).killOne,
 	"freeze":             (*World).freezeOne,
@@ -68,7 +69,7 @@ func (w *World) any(rng *rand.Rand) *process {
 	defer w.mu.Unlock()
 	var all []*process
 	for _, p := range w.processes {
-		if !p.leaving {
+		if !p.leaving && !p.release.crashes {
 			all = append(all, p)
 		}
 	}
@@ -96,6 +97,32 @@ func (w *World) restart(Fault, *rand.Rand) {
 	w.generation++
 	w.mu.Unlock()
 	w.tell(fate, "restarts all replicas in turn")
+	w.wake()
+}
+
+// crashLoop rolls out a version whose replicas end before they are ready, and takes it back.
+func (w *World) crashLoop(f Fault, rng *rand.Rand) {
+	broken := w.releases[rng.IntN(len(w.releases))]
+	broken.name, broken.crashes = broken.name+" (broken)", true
+	w.mu.Lock()
+	good := w.wanted
+	if good.crashes {
+		w.mu.Unlock()
+		return
+	}
+	w.wanted = broken
+	w.generation++
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s", broken.name)
+	w.wake()
+	w.wait(f.For)
+	w.mu.Lock()
+	if w.wanted.crashes {
+		w.wanted = good
+		w.generation++
+	}
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s again", good.name)
 	w.wake()
 }
 
@@ -283,7 +310,11 @@ func (w *World) rotate(_ Fault, rng *rand.Rand) {
 		began := time.Now()
 		if err := p.manager.RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
 			w.tell(p, "cannot: %v", err)
-			w.cannot(began, "a rotation", err)
+			select {
+			case <-p.gone: // it stops meanwhile
+			default:
+				w.cannot(began, "a rotation", err)
+			}
 		}
 		return
 	}
@@ -294,13 +325,25 @@ func (w *World) rotate(_ Fault, rng *rand.Rand) {
 
 func (w *World) distrust(_ Fault, rng *rand.Rand) {
 	w.excuse(evicted, 10*time.Minute)
+	var old []byte // the CA that is to go
+	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
+		if state, err := decode(secret); err == nil {
+			if authority, err := state.Current(); err == nil {
+				old = authority.CertificatePEM
+			}
+		}
+	}
 	w.tool("rotates the CA and distrusts the old one", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		if rng.IntN(2) == 0 {
 			_ = m.RotateCA(w.dies(ctx, rng), eirinix.RotateOptions{Distrust: true})
 			w.tell(named("a tool"), "is interrupted")
 			return nil
 		}
-		return m.RotateCA(ctx, eirinix.RotateOptions{Distrust: true})
+		err := m.RotateCA(ctx, eirinix.RotateOptions{Distrust: true})
+		if err == nil && old != nil {
+			w.evict(old)
+		}
+		return err
 	})
 }
 

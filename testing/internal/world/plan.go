@@ -109,6 +109,12 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}
+	switch n := rng.IntN(400); { // what a pass costs grows with the square
+	case n == 0:
+		p.Replicas = 20
+	case n < 10:
+		p.Replicas = 1 + rng.IntN(8)
+	}
 	if rng.IntN(12) == 0 || slices.Contains(kinds, "mode") && rng.IntN(3) == 0 { // for a laptop
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}

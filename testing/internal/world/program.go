@@ -58,6 +58,7 @@ type release struct {
 	reads    bool
 	shadow   bool
 	converts bool
+	crashes  bool // its replicas end before they are ready
 }
 
 func (r release) has(step string) bool { return slices.Contains(r.steps, step) }
@@ -220,6 +221,13 @@ func (w *World) start(r release) *process {
 		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.manager.Run(ctx) })
 		p.end()
 	})
+	if r.crashes {
+		w.tasks.Go(func() {
+			time.Sleep(time.Duration(w.stream("crash", n).Int64N(int64(900 * time.Millisecond))))
+			p.kill()
+			w.wake()
+		})
+	}
 	w.tasks.Go(p.probe)
 	w.tasks.Go(func() {
 		select {

@@ -40,6 +40,7 @@ type promises struct {
 	writes  map[string]*rate     // of the program's objects, by name
 	digests map[string]string    // the names of steps, by the version that has them
 	gone    map[string]bool      // versions that are recorded so
+	evicted [][]byte             // CAs that a rotation with Distrust has taken out of force
 	written map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
 	adopted bool                 // the CA of another client, while no configuration pinned one
 	late    time.Duration        // by which an API server has been behind at most
@@ -95,6 +96,11 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 				w.breaks("the caBundle of %s holds a CA that another client has put into the Secret", h.Name)
 			}
 		}
+		for _, old := range p.evicted {
+			if ca.Contains(h.ClientConfig.CABundle, old) {
+				w.breaks("the caBundle of %s holds a CA again that RotateCA has taken out of force", h.Name)
+			}
+		}
 		key := h.version + " " + kind + " " + h.Name
 		if h.ClientConfig.CABundle = nil; p.written[key].Name == "" && !w.excused(spoiled, time.Now()) {
 			p.written[key] = h
@@ -115,6 +121,20 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 		text += ", and no more " + strings.Join(gone, ", ")
 	}
 	w.story = append(w.story, line{at: time.Now(), who: strings.TrimSuffix(kind, "WebhookConfiguration"), text: text, minor: true})
+}
+
+// evict notes that a CA has been taken out of force for good: no caBundle holds it.
+func (w *World) evict(old []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watch.evicted = append(w.watch.evicted, old)
+	for _, kind := range registered {
+		for _, h := range webhooksOf(w.history[kind].last()) {
+			if ca.Contains(h.ClientConfig.CABundle, old) {
+				w.breaks("RotateCA with Distrust has returned, and the caBundle of %s still holds the old CA", h.Name)
+			}
+		}
+	}
 }
 
 // stands looks at a change of the version that is registered: the one that stands is first while a replica of it lives. The
@@ -173,7 +193,6 @@ func (w *World) recorded(versions rollout.Versions) {
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return
 	}
-	ordered := w.watch.ordered.After(time.Now().Add(-time.Minute)) // which ends an earlier order, until its replicas join again
 	deaf := slices.ContainsFunc(w.servers, func(s *apiServer) bool { // a replica may hear of nothing through it
 		failing, frozen := s.state()
 		return failing != 0 || frozen != nil
@@ -186,7 +205,10 @@ func (w *World) recorded(versions rollout.Versions) {
 		}
 		w.watch.gone[digest] = true
 		for _, p := range w.processes {
-			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !ordered && !deaf && !w.troubledSince(time.Now(), rough, spoiled, apart) {
+			if r.Stopping && !p.wire.hears() { // a second and a half are its time to contradict, and its watch begins again up to 30 s after an outage
+				continue
+			}
+			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !deaf && !w.troubledSince(time.Now(), rough, spoiled, apart) {
 				w.breaks("the version with the steps %s is recorded as gone although %s lives", name, p)
 			}
 		}
@@ -364,7 +386,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 // reachable reports whether a call of a request that began then must have been answered. The caller holds mu.
 func (w *World) reachable(began time.Time) bool {
 	cut := w.excused(evicted, began) && w.excused(slow, began)
-	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began)
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 
 // modeOf is the mode that a person has given to a step.

@@ -418,6 +418,9 @@ func (w *World) roll() bool {
 	w.mu.Unlock()
 	switch {
 	case fresh < replicas && fresh+old <= replicas:
+		if wanted.crashes && !w.wait(10*time.Second) { // Kubernetes waits longer and longer
+			return false
+		}
 		w.count(func(c *Counts) { c.Starts++ })
 		w.start(wanted)
 	case outdated != nil && paused:
