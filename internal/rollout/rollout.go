@@ -349,7 +349,7 @@ func (v Versions) Routes(version string) map[string]Route {
 	routes := map[string]Route{}
 	for _, other := range v.InOrder() {
 		r := v[other]
-		later := known && r.Ordinal > own.Ordinal
+		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps
 		for path, steps := range r.Steps {
 			at, there := routes[path]
 			at.All = later && (at.All || !there) // an earlier version may register it too
