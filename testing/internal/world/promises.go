@@ -35,7 +35,7 @@ const (
 // promises is what the world knows of them. World.mu guards it.
 type promises struct {
 	until   [excuses]time.Time
-	force   map[string]time.Time // since when a step has been seen in force, and must stay so
+	force   map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
 	covered map[string]time.Time // since when every live version declares a step
 	writes  map[string]*rate     // of the program's objects, by name
 	digests map[string]string    // the names of steps, by the version that has them
@@ -362,13 +362,13 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if m := w.modes[deny]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
 		}
-		if p.force[deny].IsZero() && !p.covered[deny].IsZero() {
+		if p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
 			p.force[deny] = now
 		}
 	default:
 		w.readsWell(s, began, v)
 		for _, step := range append(slices.Clip(plain), reader) {
-			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() {
+			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
 				p.force[step] = now
 			}
 			if !w.mustRun(step, began) {
