@@ -111,7 +111,7 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if running != nil {
 		running.controller.Stop(ctx) // otherwise it would write them again at once
 	}
-	if err := loop.Remove(ctx); err != nil {
+	if _, err := loop.Remove(ctx); err != nil {
 		if running != nil {
 			running.controller.Resume() // the remaining configurations are reconciled again
 		}

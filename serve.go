@@ -331,7 +331,6 @@ func (r *run) drain(server serving.Receiver) error {
 func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	aside := o.UnregisterOnStop && p.controller.StandsAside(leaving)
 	if err := p.controller.Leave(leaving, o.single()); err != nil {
 		log.Info("could not record in the Lease that this replica stops; other versions notice within 20 s", "reason", err.Error())
 	}
@@ -341,13 +340,13 @@ func (p *program) announceStop(o ManagerOptions, log logr.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
 	p.controller.Stop(ctx) // otherwise it would write them again at once
-	if aside {
-		return nil // another version or another program has registered them
-	}
-	if err := p.controller.Remove(ctx); err != nil {
+	left, err := p.controller.Remove(ctx)
+	if err != nil {
 		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
 	}
-	policyreport.Remove(ctx, p.dynamic, o.OperatorFingerprint, p.log)
+	if !left { // else they are of the audits of another version
+		policyreport.Remove(ctx, p.dynamic, o.OperatorFingerprint, p.log)
+	}
 	return nil
 }
 

@@ -39,7 +39,7 @@ func encode(certificates []*x509.Certificate) (bundle []byte) {
 // SplitBundle returns the certificates of a bundle in order. It skips unreadable blocks, as the API server does when it
 // loads a caBundle.
 func SplitBundle(bundle []byte) (certificates []*x509.Certificate) {
-	for der := range encoded(bundle) {
+	for der := range certificatesIn(bundle) {
 		if certificate, err := x509.ParseCertificate(der); err == nil {
 			certificates = append(certificates, certificate)
 		}
@@ -47,8 +47,8 @@ func SplitBundle(bundle []byte) (certificates []*x509.Certificate) {
 	return certificates
 }
 
-// encoded returns what a bundle calls certificates, as DER, whether that can be read or not.
-func encoded(bundle []byte) iter.Seq[[]byte] {
+// certificatesIn returns what a bundle calls certificates, as DER, whether that can be read or not.
+func certificatesIn(bundle []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for block := range Blocks(bundle) {
 			if block.Type == "CERTIFICATE" && len(block.Headers) == 0 && !yield(block.Bytes) {
@@ -79,7 +79,7 @@ func OfName(bundle []byte, name string) []byte {
 // Contains reports whether whole holds every certificate of part. An empty part is contained in every bundle.
 func Contains(whole, part []byte) bool {
 	in := members(whole)
-	for der := range encoded(part) {
+	for der := range certificatesIn(part) {
 		if in[string(der)] {
 			continue
 		}
@@ -99,7 +99,7 @@ func Common(bundle, other []byte) []byte {
 // members returns the set of certificates in a bundle, as DER. It holds unreadable ones too.
 func members(bundle []byte) map[string]bool {
 	in := map[string]bool{}
-	for der := range encoded(bundle) {
+	for der := range certificatesIn(bundle) {
 		in[string(der)] = true
 	}
 	return in

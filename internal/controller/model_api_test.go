@@ -400,6 +400,11 @@ func (t trees) Update(ctx context.Context, object *unstructured.Unstructured, o 
 	return t.requests.Update(ctx, object, o)
 }
 
+func (t trees) Delete(_ context.Context, name string, _ metav1.DeleteOptions, _ ...string) error {
+	t.p.w.put(t.object(name), nil, false)
+	return nil
+}
+
 func leaseOf(p *process) *rollout.Lease {
 	client := trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease}}
 	return &rollout.Lease{Client: client, Namespace: namespace, Name: leaseName}

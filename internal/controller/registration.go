@@ -301,27 +301,45 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 	return found.Outgrow(need, retain, c.Now())
 }
 
-// Remove deletes the configurations, except those that another version has registered meanwhile and answers for.
-func (c *Controller) Remove(ctx context.Context) error {
+// Remove deletes the configurations, except those that another version has registered and answers for. left reports whether
+// there are such.
+func (c *Controller) Remove(ctx context.Context) (left bool, err error) {
 	if err := c.enter(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer c.exit()
 	for _, conf := range c.Configurations {
 		outcome, err := conf.Delete(ctx, func(version string) bool {
-			return c.Lease != nil && !c.unknown && version != c.registration.Version && conflicts(c.Lease.StillFirst(ctx, c.registration.Version, version))
+			answers := c.answers(ctx, version)
+			left = left || answers
+			return answers
 		})
 		if apierrors.IsForbidden(err) && !conf.Holds(c.desired.Entries) {
 			continue // it holds no entry of this version, so no right is needed
 		}
 		if err != nil {
-			return err
+			return left, err
 		}
 		if outcome != webhookconf.Absent {
 			c.Log.Info("unregistered", "configuration", conf.String(), "outcome", outcome)
 		}
 	}
-	return nil
+	return left, nil
+}
+
+// answers reports whether replicas of another version, which stands, answer for what it registers, by the Lease as the API
+// server has it: a copy can still hold the version that a change of the steps has just left. If it does not answer, the last
+// pass decides.
+func (c *Controller) answers(ctx context.Context, standing string) bool {
+	if c.Lease == nil || c.unknown || standing == c.registration.Version {
+		return false
+	}
+	err := c.Lease.StillFirst(ctx, c.registration.Version, standing)
+	if err == nil || conflicts(err) {
+		return err != nil
+	}
+	seen, known := c.versions[standing]
+	return known && !seen.Removed
 }
 
 const (

@@ -137,24 +137,6 @@ func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
 	return c.Lease.StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
 }
 
-// StandsAside reports whether the registration of another version takes precedence, by the Lease as the API server has it: a
-// copy can still hold the version that a change of the steps has just left. If it does not answer, the last pass decides.
-func (c *Controller) StandsAside(ctx context.Context) bool {
-	err := c.enter(ctx)
-	if err == nil {
-		defer c.exit()
-		if c.Lease == nil || c.unknown {
-			return false
-		}
-		err = c.Lease.StillFirst(ctx, c.registration.Version, c.standing)
-	}
-	if err == nil || conflicts(err) {
-		return err != nil
-	}
-	state := c.State()
-	return state.First != "" && state.First != state.Desired.Version
-}
-
 // Leave records in the Lease that this replica stops, after which nothing is registered any more. Other replicas of its
 // version contradict the record. If there are none, the next version waits only briefly, and after the last replica not
 // at all.

@@ -654,22 +654,19 @@ func (s *solo) state() *certsecret.State {
 	return must(spectest.DecodeState(s.secret.latest().object.(*corev1.Secret).Data, s.now))
 }
 
-var _ = It("A replica that stops stands aside for a version that the API server has, and not for one that a late copy shows", func() {
+var _ = It("A replica that stops removes what no living version registers, by what the API server has and not by a late copy", func() {
 	s := newSolo()
-	c := s.replica(fixed, func(c *controller.Config) { c.Cache = copies{process: s.process} })
-	Expect(c.StandsAside(context.Background())).To(BeFalse(), "it is first itself")
+	c := s.replica(func(c *controller.Config) { c.Cache = copies{process: s.process} })
 	first := c.State().First
 	Expect(c.Replace(context.Background(), desired("two", "other"), false, func(map[string]rollout.Route) error { return nil })).To(Succeed())
-	Expect(c.StandsAside(context.Background())).To(BeTrue(), "other replicas may still be of the version that it has left")
-	s.works(c, 3*time.Second)
-	s.process.back = s.now.Add(time.Hour)
-	Expect(c.StandsAside(context.Background())).To(BeTrue(), "the API server does not answer, and the last pass has seen it")
-	s.process.back = time.Time{}
+	Expect(c.Remove(context.Background())).To(BeTrue(), "other replicas may still be of the version that it has left")
+	Expect(s.mutating.latest().object).NotTo(BeNil())
 	lease := s.object(newLease(leaseName))
 	gone := lease.latest().object.DeepCopyObject().(*unstructured.Unstructured)
 	gone.SetAnnotations(rollout.Read(gone.GetAnnotations()).Leave(first, true).Write(gone.GetAnnotations()))
 	s.put(lease, gone, true)
-	Expect(c.StandsAside(context.Background())).To(BeFalse(), "no watch has delivered that yet")
+	Expect(c.Remove(context.Background())).To(BeFalse(), "no watch has delivered that yet")
+	Expect(s.mutating.latest().object).To(BeNil())
 })
 
 var _ = It("A replica that learns late that its CA is distrusted does not have it trusted again", func() {

@@ -6,9 +6,10 @@ package world
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/conversion"
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 const definitionKind, definitionName, group = "CustomResourceDefinition", "shops.example.com", "example.com"
@@ -127,39 +128,31 @@ func (w *World) list(rng *rand.Rand) {
 func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
 	defer cancel()
-	uid := types.UID(uuid.NewUUID())
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(apiextensionsv1.ConversionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
-		Request:  &apiextensionsv1.ConversionRequest{UID: uid, DesiredAPIVersion: group + "/v2", Objects: []runtime.RawExtension{{Raw: raw}}},
+	way := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			body, err = s.post(r.Context(), h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(conversionTimeout.Seconds())), body)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		_, _ = w.Write(body) // to memory
 	})
+	objects, err := (&apiserver.Conversion{CRD: definitionName, Path: "/"}).Convert(ctx, way, group+"/v2", raw)
 	if err != nil {
 		return err
 	}
-	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(conversionTimeout.Seconds())), body)
-	if err != nil {
-		return err
-	}
-	var got apiextensionsv1.ConversionReview
 	var converted unstructured.Unstructured
-	switch err := json.Unmarshal(answer, &got); {
-	case err != nil:
-		return err
-	case got.Response == nil || got.Response.UID != uid:
-		return errors.New("the answer is not one to this request")
-	case got.Response.Result.Status != metav1.StatusSuccess:
-		return errors.New(got.Response.Result.Message)
-	case len(got.Response.ConvertedObjects) != 1:
-		return fmt.Errorf("%d objects were converted", len(got.Response.ConvertedObjects))
-	}
-	if err := converted.UnmarshalJSON(got.Response.ConvertedObjects[0].Raw); err != nil {
+	if err := converted.UnmarshalJSON(objects[0].Raw); err != nil {
 		return err
 	}
 	if _, found, _ := unstructured.NestedFieldNoCopy(converted.Object, "spec", "replicas"); !found || converted.GetAPIVersion() != group+"/v2" {
-		return fmt.Errorf("the object is not one of version v2: %s", got.Response.ConvertedObjects[0].Raw)
+		return fmt.Errorf("the object is not one of version v2: %s", objects[0].Raw)
 	}
 	return nil
 }
@@ -171,10 +164,15 @@ func (w *World) redefine(f Fault, _ *rand.Rand) {
 	w.api.Remove(resources[definitionKind], "", definitionName)
 	w.observe()
 	w.wait(f.For)
+	w.define()
+	w.observe()
+}
+
+// define puts the definition back, as its user does.
+func (w *World) define() {
 	if err := w.api.Put(definition()); err != nil {
 		w.violate("the definition cannot be put back: %v", err)
 	}
-	w.observe()
 }
 
 // lists has API servers convert many objects at once.

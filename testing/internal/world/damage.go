@@ -214,7 +214,7 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.mu.Unlock()
 	w.api.Restore(backup)
 	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
-		_ = w.api.Put(definition())
+		w.define()
 	}
 	w.observe()
 	if w.plan.Modes {

@@ -357,6 +357,20 @@ func (w *World) live(rng *rand.Rand) release {
 	return w.wanted
 }
 
+// await returns true once a replica of the version is ready, and false if another one is wanted by then.
+func (w *World) await(r release) bool {
+	for w.wait(time.Second) {
+		w.mu.Lock()
+		wanted := w.wanted.name == r.name
+		ready := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.name == r.name && !p.leaving && !p.readySince.IsZero() })
+		w.mu.Unlock()
+		if ready || !wanted {
+			return wanted
+		}
+	}
+	return false
+}
+
 func (w *World) register(f Fault, rng *rand.Rand) {
 	r := w.live(rng)
 	if len(w.releases) > 1 && rng.IntN(2) == 0 { // the serving half first
@@ -364,10 +378,8 @@ func (w *World) register(f Fault, rng *rand.Rand) {
 		w.mu.Lock()
 		r = w.wanted
 		w.mu.Unlock()
-		for range 10 {
-			if !w.wait(time.Second) {
-				return
-			}
+		if !w.await(r) {
+			return
 		}
 	}
 	w.mu.Lock()

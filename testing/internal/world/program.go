@@ -223,9 +223,10 @@ func (w *World) start(r release) *process {
 	})
 	if r.crashes {
 		w.tasks.Go(func() {
-			time.Sleep(time.Duration(w.stream("crash", n).Int64N(int64(900 * time.Millisecond))))
-			p.kill()
-			w.wake()
+			if w.wait(time.Duration(w.stream("crash", n).Int64N(int64(900 * time.Millisecond)))) { // a kubelet asks after a second
+				p.kill()
+				w.wake()
+			}
 		})
 	}
 	w.tasks.Go(p.probe)

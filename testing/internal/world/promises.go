@@ -92,7 +92,11 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 	before, after := webhooksOf(was), webhooksOf(is)
 	for _, h := range after {
 		for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {
-			if p.adopted = p.adopted || c.Subject.CommonName == intruder && was == nil; c.Subject.CommonName == intruder && !p.adopted {
+			switch {
+			case c.Subject.CommonName != intruder:
+			case was == nil:
+				p.adopted = true
+			case !p.adopted:
 				w.breaks("the caBundle of %s holds a CA that another client has put into the Secret", h.Name)
 			}
 		}

@@ -83,18 +83,7 @@ var All = []Defect{
 		"F8", "A stop that meets a change of the steps leaves a configuration without a server.",
 		"After the stop of all replicas with UnregisterOnStop no configuration is left: a step leaves or enters Shadow within a second of the stop.",
 		[]Edit{
-			{"serve.go", "	if err := p.controller.Leave(leaving, o.single()); err != nil {\n", `	if state := p.controller.State(); @ {
-		aside = state.First != "" && state.First != state.Desired.Version
-	}
-	if err := p.controller.Leave(leaving, o.single()); err != nil {
-`},
-			{"internal/controller/controller.go", "	c.state.Store(&State{c.versions, \"\", c.desired})\n", `	first := ""
-	if last := c.state.Load(); @ && last != nil {
-		first = last.First
-	}
-	c.state.Store(&State{c.versions, first, c.desired})
-`},
-			{"internal/controller/controller.go", "	c.state.Store(&State{c.versions, first, c.desired})\n", "	if !@ || !c.stopping.Load() {\n		c.state.Store(&State{c.versions, first, c.desired})\n	}\n"},
+			{"internal/controller/registration.go", "	err := c.Lease.StillFirst(ctx, c.registration.Version, standing)\n", "	if @ {\n		return true\n	}\n	err := c.Lease.StillFirst(ctx, c.registration.Version, standing)\n"},
 		},
 	},
 
@@ -204,7 +193,7 @@ var All = []Defect{
 	{
 		"unregister-standing", "A replica that stops removes the registration of the version that stands.",
 		"A step that a living version declares stays in force: a rollout with UnregisterOnStop, and a stop of the newer version before it is first.",
-		[]Edit{{"serve.go", "	if aside {\n", "	if aside && !@ {\n"}},
+		[]Edit{{"internal/controller/registration.go", "	if c.Lease == nil || c.unknown || standing ==", "	if @ || c.Lease == nil || c.unknown || standing =="}},
 	},
 	{
 		"unguarded", "A write of a configuration replaces the one that another replica has made meanwhile.",
