@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestCluster(t *testing.T) {
@@ -154,6 +155,28 @@ var _ = It("lists pods again after an interruption if the cluster has gone back"
 	Expect(s.pages).To(Equal([]string{"500 ", "500 "}))
 	Expect(s.asked).To(Equal([]string{"10", "4"}), "a watch would wait for a version of the future")
 })
+
+func TestOnlyAWatchThatEndsAsAgreedGoesOn(t *testing.T) {
+	for early, again := range map[time.Duration]int{0: 1, 2 * time.Second: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), brief+brief/2)
+			defer cancel()
+			lists, list := 0, podList("10")
+			f := Follower{
+				List: func(context.Context, metav1.ListOptions) (client.ObjectList, error) { lists++; return &list, nil },
+				Watch: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+					w := watch.NewFake()
+					time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second-early, w.Stop)
+					return w, nil
+				},
+				Resumes: func(time.Time) bool { return true }, Brief: func() bool { return true },
+				Restart: func() {}, Take: func(watch.EventType, client.Object) {}, Begun: func() {},
+			}
+			_ = f.Run(ctx) // it ends with the context
+			NewWithT(t).Expect(lists).To(Equal(again), "a watch that ended %s before its time", early)
+		})
+	}
+}
 
 // forbids refuses all requests.
 type forbids struct{}
