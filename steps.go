@@ -279,6 +279,9 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 	chains := map[string]chain.Config{}
 	for path, of := range keys {
 		entry := chain.Config{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
+		entry.Partial = slices.ContainsFunc(of, func(key string) bool {
+			return !slices.ContainsFunc(steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Is(key) })
+		})
 		for _, s := range steps {
 			if !s.at(path) || !slices.ContainsFunc(of, s.registered.Is) {
 				continue

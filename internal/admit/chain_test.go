@@ -152,16 +152,17 @@ var _ = Describe("A chain", func() {
 		}),
 	)
 
-	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, steps ...chain.Step) {
+	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, partial bool, steps ...chain.Step) {
 		for i := range steps {
 			steps[i].Ignore = true
 		}
-		r, h := serve(chain.Config{Steps: steps})
+		r, h := serve(chain.Config{Steps: steps, Partial: partial})
 		Expect(r.Status).To(Equal(status))
 		Expect(h.logs.with("failurePolicy is Ignore")).NotTo(BeEmpty())
 	},
-		Entry("two that fail", 500, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
-		Entry("one of two that fails", 200, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
+		Entry("two that fail", 500, false, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
+		Entry("but not where another version has a step in the call that may not", 200, true, label("a", func(*chain.Call) error { return errStep })),
+		Entry("one of two that fails", 200, false, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
 	)
 
 	It("returns no patch when nothing changed in the end", func() {

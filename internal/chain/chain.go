@@ -25,6 +25,7 @@ type Config struct {
 	Steps      []Step
 	Validating bool // every step runs, and their denials are joined; else the first denial ends the chain
 	Reinvoke   bool // reinvocationPolicy IfNeeded: a step runs once more if a later one changed the object
+	Partial    bool // other versions have further steps in the entry, so its failurePolicy can be Fail
 }
 
 // A Chain is a Config that is ready to run. All calls share it, and it is safe for concurrent use. New makes it.
@@ -61,7 +62,7 @@ type lasting struct {
 // shadows, count as those of the new chain.
 func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain {
 	c := &Chain{
-		Webhook: webhook, Name: webhook, validating: config.Validating, reinvoke: config.Reinvoke, allIgnore: true,
+		Webhook: webhook, Name: webhook, validating: config.Validating, reinvoke: config.Reinvoke, allIgnore: !config.Partial,
 		metrics: metrics.webhook(webhook),
 	}
 	if len(config.Steps) == 1 {
