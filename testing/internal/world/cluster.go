@@ -354,7 +354,7 @@ func (r *rights) set(verb, resource string, denied bool) {
 func (r *rights) deny(verb, resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.denied[verb+" "+resource]
+	return r.denied[verb+" "+resource] || r.denied[everything+" "+everything] && !strings.HasPrefix(resource, "selfsubject") && resource != "events"
 }
 
 var requestInfo = request.RequestInfoFactory{

@@ -37,11 +37,29 @@ var belongings = []belonging{
 func (w *World) remove(f Fault, rng *rand.Rand) {
 	b := belongings[rng.IntN(len(belongings))]
 	w.unseen(f, rng, func() {
-		w.excuse(spoiled, settling)
+		w.harms(b)
 		w.tell(fate, "deletes the %s", b.kind)
 		w.api.Remove(resources[b.kind], b.namespace, b.name)
 		w.observe()
 	})
+}
+
+// harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, and no call depends
+// on the Lease.
+func (w *World) harms(b belonging) {
+	w.mu.Lock()
+	known := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
+	w.mu.Unlock()
+	if b.kind == "Lease" || b.kind == "Secret" && known {
+		w.excuse(lapsed, settling)
+		return
+	}
+	w.excuse(spoiled, settling)
+	if b.kind == "Secret" {
+		w.mu.Lock()
+		w.watch.evicted = nil // nothing knows better than an earlier Secret
+		w.mu.Unlock()
+	}
 }
 
 // unseen does some damage, half the time while no replica runs that could see it.
@@ -82,9 +100,9 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
-	deed, err := damage(object, rng)
+	deed, err := w.damage(object, rng)
 	if err == nil {
-		w.excuse(spoiled, settling)
+		w.harms(b)
 		w.tell(fate, "%s the %s", deed, b.kind)
 		err = w.api.Put(object)
 		w.observe()
@@ -94,10 +112,19 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 	}
 }
 
-func damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err error) {
+func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed string, err error) {
 	switch object.GetKind() {
 	case "Secret":
-		if rng.IntN(2) == 0 {
+		w.mu.Lock()
+		earlier := slices.Clone(w.secrets)
+		w.mu.Unlock()
+		switch rng.IntN(3) {
+		case 0:
+			was := earlier[rng.IntN(len(earlier))]
+			object.Object["data"] = was.Object["data"]
+			object.SetAnnotations(was.GetAnnotations())
+			return "puts an earlier state into", nil
+		case 1:
 			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
 			if err != nil {
 				return "", err

@@ -85,11 +85,17 @@ func (w *World) rollout(f Fault, rng *rand.Rand) {
 		w.paused = time.Now().Add(3 * f.For)
 	}
 	w.wanted = w.releases[rng.IntN(len(w.releases))]
-	w.generation++
+	w.turn()
 	to := w.wanted.name
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s", to)
 	w.wake()
+}
+
+// turn begins a rollout. The caller holds mu.
+func (w *World) turn() {
+	w.generation++
+	w.watch.turned = time.Now()
 }
 
 func (w *World) restart(Fault, *rand.Rand) {
@@ -111,7 +117,7 @@ func (w *World) crashLoop(f Fault, rng *rand.Rand) {
 		return
 	}
 	w.wanted = broken
-	w.generation++
+	w.turn()
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s", broken.name)
 	w.wake()
@@ -119,7 +125,7 @@ func (w *World) crashLoop(f Fault, rng *rand.Rand) {
 	w.mu.Lock()
 	if w.wanted.crashes {
 		w.wanted = good
-		w.generation++
+		w.turn()
 	}
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s again", good.name)
@@ -401,16 +407,25 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		{"update", "mutatingwebhookconfigurations"},
 		{"watch", "validatingwebhookconfigurations"},
 		{"create", "configmaps"},
+		{everything, everything},
 	}
 	if w.plan.Reads {
 		all = append(all, right{"list", "configmaps"}, right{"watch", "configmaps"})
 	}
 	r := all[rng.IntN(len(all))]
 	why := slow
-	if r.resource == "configmaps" {
+	switch r.resource {
+	case "configmaps":
 		why = unread
+	case "leases":
+		why = lapsed
 	}
-	w.excuse(why, f.For+rightRemembered)
+	remembered := rightRemembered
+	if r.verb == everything { // with the first right that works again, the others are tried
+		remembered = settling
+		w.excuse(unread, f.For+remembered)
+	}
+	w.excuse(why, f.For+remembered)
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)
 	for _, s := range w.servers {
@@ -419,6 +434,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.wait(f.For)
 	w.rights.set(r.verb, r.resource, false)
 }
+
+// everything stands for all verbs, and all resources.
+const everything = "*"
 
 // rightRemembered is how long a right that was refused may not be tried again.
 const rightRemembered = 13 * time.Minute
@@ -465,6 +483,12 @@ func (w *World) changeMode(_ Fault, rng *rand.Rand) {
 		if !slices.ContainsFunc(w.releases, func(r release) bool { return !r.has(step) }) {
 			steps = append(steps, step)
 		}
+	}
+	if rng.IntN(5) == 0 {
+		w.tell(fate, "deletes the ConfigMap of the modes")
+		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, modesName)
+		w.remode()
+		return
 	}
 	w.setMode(steps[rng.IntN(len(steps))], all[rng.IntN(len(all))])
 }

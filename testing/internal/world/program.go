@@ -46,8 +46,9 @@ const (
 	// resync is longer than in a program that is started, so that what nothing but a resync would mend stays broken.
 	resync = 10 * time.Minute
 
-	// gracePeriod is how long a pod may take to stop (Kubernetes: terminationGracePeriodSeconds, 30 s).
-	gracePeriod = 30 * time.Second
+	// gracePeriod is how long a pod takes to stop at most: the longest DrainDelay and call here, and some seconds. Kubernetes
+	// gives it 30 s (terminationGracePeriodSeconds).
+	gracePeriod = 20 * time.Second
 )
 
 // release is a version of the program.
@@ -82,7 +83,7 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 				continue
 			}
 			r.steps = append(r.steps, step)
-			r.isolated[step] = s%2 == 1
+			r.isolated[step] = rng.IntN(2) == 0
 		}
 		if p.Reads {
 			r.steps = append(r.steps, reader)
@@ -92,8 +93,9 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 	return all
 }
 
-// denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it.
-const denyLabel, slowLabel = "deny", "slow"
+// denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it. failLabel has a step
+// with failurePolicy Ignore fail after it has annotated the object with halfway.
+const denyLabel, slowLabel, failLabel, halfway = "deny", "slow", "fail", "halfway"
 
 func annotate(pod *corev1.Pod, key, value string) {
 	if pod.Annotations == nil {
@@ -138,7 +140,15 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			},
 		}))
 	}
-	errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+	errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+		ID: lenient + "-sets", Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
+		Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			if annotate(pod, halfway, "yes"); pod.Labels[failLabel] != "" {
+				return errors.New("it is to fail")
+			}
+			return nil
+		},
+	}), m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
 		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
 	}))
@@ -307,6 +317,7 @@ func (p *process) terminate() {
 			p.w.violate("%s is stopping, and says that it is ready", p)
 		}
 	}
+	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {
 	case <-p.ended:
 	case <-time.After(gracePeriod):
@@ -366,7 +377,7 @@ func (p *process) probe() {
 		}
 		now := p.ready()
 		p.w.mu.Lock()
-		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled) {
+		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed) {
 			p.w.breaks("%s is not ready %s after its start", p, readyWithin)
 		}
 		p.w.mu.Unlock()
@@ -377,6 +388,7 @@ func (p *process) probe() {
 		}
 		if now && !ready {
 			p.w.mu.Lock()
+			p.w.look() // before it counts
 			if p.readySince.IsZero() {
 				p.readySince = time.Now()
 			}

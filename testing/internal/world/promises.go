@@ -5,6 +5,7 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ type excuse int
 const (
 	rough   excuse = iota // a replica lost connections: its calls may fail
 	slow                  // the API server does not answer: nothing can be registered
-	spoiled               // another client has damaged what the program registered
+	spoiled               // another client has damaged what the program registered, or its CA while nothing knows it
+	lapsed                // the Lease cannot be read or written, or it or the Secret was lost: who lives is not known for a while
 	evicted               // a CA was distrusted: a replica that is cut off cannot follow
 	unread                // what steps read cannot be read, so they fail
 	apart                 // a replica, and not all, is kept from the API servers
@@ -45,6 +47,8 @@ type promises struct {
 	adopted bool                 // the CA of another client, while no configuration pinned one
 	late    time.Duration        // by which an API server has been behind at most
 	ordered time.Time            // when a person has last registered a version
+	turned  time.Time            // when a person has last rolled out another version
+	left    map[string]time.Time // when a version was last replaced in the configurations
 	lonely  time.Time            // the last moment at which no replica was ready
 }
 
@@ -55,7 +59,7 @@ func (w *World) excuse(e excuse, d time.Duration) {
 	if until := time.Now().Add(d); until.After(w.watch.until[e]) {
 		w.watch.until[e] = until
 	}
-	if e == spoiled {
+	if e == spoiled || e == lapsed {
 		clear(w.watch.force)
 	}
 }
@@ -151,12 +155,19 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 	if from == to || w.watch.digests[from] == "" {
 		return
 	}
+	if w.watch.left == nil {
+		w.watch.left = map[string]time.Time{}
+	}
+	w.watch.left[from] = time.Now()
+	if t := w.watch.left[to]; !t.IsZero() && w.watch.turned.Before(t) && w.watch.ordered.Before(t) && !w.troubledSince(t, rough, slow, spoiled, lapsed, apart) {
+		w.breaks("the version with the steps %s, which had given way, is registered again", w.watch.digests[to])
+	}
 	for e := range excuses {
 		if e != unread && w.excused(e, time.Now()) {
 			return
 		}
 	}
-	if w.watch.until[spoiled].Add(time.Hour).After(time.Now()) || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
+	if w.troubledSince(time.Now().Add(-time.Hour), spoiled, lapsed) || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
 		return // it may have been put first by a person, or lost its place
 	}
 	for _, p := range w.processes {
@@ -166,13 +177,51 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 	}
 }
 
+// alone marks a step that has a call of its own.
+const alone = "!"
+
+// rolledOut is how long it takes until a version is registered after the last replica of others has stopped; two seconds, if
+// nothing is lost.
+const rolledOut = 15 * time.Second
+
+// follows sees that the steps of the replicas that are left are registered soon after one has stopped.
+func (w *World) follows(p *process) {
+	since := p.leavingAt
+	if !w.wait(rolledOut + w.plan.Lag) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.troubledSince(since, rough, slow, spoiled, lapsed, apart, unread) || len(w.modes) > 0 || w.plan.Unregister || w.watch.ordered.After(since.Add(-time.Hour)) || len(w.processes) == 0 {
+		return
+	}
+	steps := w.processes[0].release.declares()
+	for _, other := range w.processes {
+		if other.release.declares() != steps || other.leaving || other.readySince.IsZero() || other.readySince.After(since) {
+			return
+		}
+	}
+	for _, kind := range configurations {
+		if last := w.history[kind].last(); last != nil && w.watch.digests[last.GetAnnotations()[webhookconf.VersionAnnotation]] != steps {
+			w.breaks("%s after the last other replica (%s) was told to stop, the %s does not hold the steps %s (but %s)", time.Since(since).Round(time.Second), p, kind, steps, w.watch.digests[last.GetAnnotations()[webhookconf.VersionAnnotation]])
+		}
+	}
+}
+
 // stepsOf returns the names of the steps in a record.
 func stepsOf(r rollout.Record) string {
 	var names []string
-	for _, keys := range r.Steps {
+	for at, keys := range r.Steps {
 		for _, key := range keys {
 			name, _, _ := strings.Cut(key, "@")
-			names = append(names, strings.TrimSuffix(name, "-sets"))
+			if strings.HasSuffix(name, definitionName) {
+				continue
+			}
+			step := strings.TrimSuffix(name, "-sets")
+			if path.Base(at) == name {
+				step += alone
+			}
+			names = append(names, step)
 		}
 	}
 	slices.Sort(names)
@@ -181,7 +230,13 @@ func stepsOf(r rollout.Record) string {
 
 // declares returns the same of a release, if all of its steps are registered.
 func (r release) declares() string {
-	names := append(slices.Clip(r.steps), lenient)
+	names := []string{lenient}
+	for _, step := range r.steps {
+		if r.isolated[step] || step == reader {
+			step += alone
+		}
+		names = append(names, step)
+	}
 	if r.shadow {
 		names = append(names, ghost)
 	}
@@ -212,7 +267,7 @@ func (w *World) recorded(versions rollout.Versions) {
 			if r.Stopping && !p.wire.hears() { // a second and a half are its time to contradict, and its watch begins again up to 30 s after an outage
 				continue
 			}
-			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !deaf && !w.troubledSince(time.Now(), rough, spoiled, apart) {
+			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !deaf && !w.troubledSince(time.Now(), rough, spoiled, lapsed, apart) {
 				w.breaks("the version with the steps %s is recorded as gone although %s lives", name, p)
 			}
 		}
@@ -304,6 +359,9 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if rng.IntN(8) == 0 {
 		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
 	}
+	if rng.IntN(6) == 0 {
+		named[failLabel] = "yes"
+	}
 	pod.SetLabels(named)
 	if n < 0 { // large: a container takes more memory than its text
 		deny, named = "", nil
@@ -371,6 +429,9 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		}
 	default:
 		w.readsWell(s, began, v)
+		if v.object.GetLabels()[failLabel] != "" && v.object.GetAnnotations()[halfway] != "" {
+			w.breaks("%s: what a step with failurePolicy Ignore did before it failed is in the object", s.name)
+		}
 		for _, step := range append(slices.Clip(plain), reader) {
 			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
 				p.force[step] = now
@@ -448,14 +509,14 @@ func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
 // stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives. The
 // caller holds mu.
 func (w *World) stay(gone []string, standing string) {
-	if w.troubledSince(time.Now(), rough, slow, spoiled) || len(w.modes) > 0 || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
+	if w.troubledSince(time.Now(), rough, slow, spoiled, lapsed) || len(w.modes) > 0 || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
 		return
 	}
 	for _, name := range gone {
 		label, _, _ := strings.Cut(name, ".")
 		step := strings.TrimSuffix(label, "-sets")
 		for _, p := range w.processes {
-			if p.release.has(step) && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
+			if p.release.isolated[step] && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
 				w.breaks("the entry %s has gone although %s lives, which declares its step", name, p)
 			}
 		}

@@ -59,6 +59,9 @@ func (w *World) wrote(name string) {
 		return
 	}
 	of.last = now
+	if belongings[i].kind == "Secret" && now != nil {
+		w.secrets = append(w.secrets, now)
+	}
 	if of.add(time.Now()); len(of.recent) > mostWrites+10*w.plan.Replicas {
 		w.breaks("%s was written %d times in a minute", name, len(of.recent))
 	}
@@ -247,6 +250,14 @@ func (w *World) complete() {
 			if isolated := w.wanted.isolated[step]; isolated && !strings.Contains(names, " "+step+".") && !strings.Contains(names, " "+step+"-sets.") {
 				w.breaks("at rest, the %s lacks step %s of %s (it holds%s)", kind, step, w.wanted.name, names)
 			}
+		}
+		for _, step := range plain {
+			if held := strings.Contains(names, " "+step+".") || strings.Contains(names, " "+step+"-sets."); held && !w.wanted.isolated[step] && w.watch.ordered.IsZero() {
+				w.breaks("at rest, the %s holds an entry of step %s, which %s does not declare", kind, step, w.wanted.name)
+			}
+		}
+		if owners := object.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != w.find("Namespace", "", namespace).GetUID() {
+			w.breaks("at rest, the %s is not owned by the namespace: %v", kind, owners)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type World struct {
 	replicas    int
 	paused      time.Time          // until then, replicas of other versions stay
 	history     map[string]history // of the configurations, by kind
+	secrets     []*unstructured.Unstructured
 	decoded     map[*unstructured.Unstructured][]hook
 	policies    []policyVersion
 	generations int               // of the policy

@@ -272,6 +272,11 @@ var All = []Defect{
 		[]Edit{{"internal/webhookconf/entry.go", "		if s.ignores() && slices.ContainsFunc(", "		if !@ && s.ignores() && slices.ContainsFunc("}},
 	},
 	{
+		"ignore-refuses", "A step with failurePolicy Ignore that fails refuses objects, if the version that stands has others in its call.",
+		"A step with failurePolicy Ignore refuses nothing: it fails in a rollout to a version in which it is alone in its call.",
+		[]Edit{{"steps.go", "		entry.Partial = slices.ContainsFunc(", "		entry.Partial = !@ && slices.ContainsFunc("}},
+	},
+	{
 		"required-passes", "A step decides without an object that it requires.",
 		"No object is admitted by a step that lacks what it requires: the required object is deleted.",
 		[]Edit{{"internal/reads/snapshot.go", "	case u.declared.Required && ", "	case !@ && u.declared.Required && "}},
