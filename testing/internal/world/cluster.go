@@ -154,6 +154,13 @@ func (c *wire) choose() (*apiServer, time.Duration) {
 	return c.to, took
 }
 
+// count returns how many requests there were.
+func (c *wire) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made.all
+}
+
 // cut breaks the requests and watches that are open.
 func (c *wire) cut() {
 	c.mu.Lock()

@@ -4,6 +4,7 @@ package world
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +61,96 @@ func (w *World) harms(b belonging) {
 		w.mu.Lock()
 		w.watch.evicted = nil // nothing knows better than an earlier Secret
 		w.mu.Unlock()
+	}
+}
+
+// contest has a tool apply its own copy of a configuration, which lacks an entry, whenever that is repaired.
+func (w *World) contest(f Fault, rng *rand.Rand) {
+	b := belongings[rng.IntN(2)]
+	found := w.find(b.kind, b.namespace, b.name)
+	if found == nil || !w.tools.TryLock() { // not two of them, which would fight
+		return
+	}
+	defer w.tools.Unlock()
+	theirs, began, repaired := found.DeepCopy(), time.Now(), 0
+	w.mu.Lock()
+	started := w.started
+	w.mu.Unlock()
+	hooks, _, _ := unstructured.NestedSlice(theirs.Object, "webhooks")
+	if len(hooks) == 0 {
+		return
+	}
+	_ = unstructured.SetNestedSlice(theirs.Object, hooks[:len(hooks)-1], "webhooks")
+	w.excuse(spoiled, 3*f.For+repairedWithin)
+	w.tell(fate, "has a tool apply a %s without its last entry, for %s", b.kind, (3 * f.For).Round(time.Second))
+	for time.Since(began) < 3*f.For {
+		if now := w.find(b.kind, b.namespace, b.name); now == nil || len(webhooksOf(now)) != len(hooks)-1 {
+			repaired++
+			if err := w.api.Put(theirs.DeepCopy()); err != nil {
+				w.violate("an edit failed: %v", err)
+			}
+			w.observe()
+		}
+		if !w.wait(time.Second) {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if repaired > mostRepairs*(1+w.started-started) { // a replica that starts knows of no repair
+		w.breaks("the %s was repaired %d times in %s, against a tool", b.kind, repaired, 3*f.For)
+	}
+	told := func(l line) bool {
+		return l.at.After(began) && strings.Contains(l.text, "another client keeps reverting")
+	}
+	if repaired > mostRepairs/2 && !slices.ContainsFunc(w.story, told) {
+		w.breaks("the %s was repaired %d times in %s, and no log tells it", b.kind, repaired, 3*f.For)
+	}
+}
+
+// mostRepairs is how often a configuration is repaired that a tool reverts again and again, in half an hour: each repair comes
+// later, until it takes ten minutes.
+const mostRepairs, repairedWithin = 20, 10*time.Minute + settling
+
+// other is the Service, or the host, of another program.
+const other = "other.example"
+
+// another starts a program under the same fingerprint, with another address or in another namespace. It ends with an error,
+// and nothing else changes.
+func (w *World) another(_ Fault, rng *rand.Rand) {
+	const within = time.Minute
+	h := newHost("another program")
+	c := w.newWire(h, rng)
+	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, func(o *eirinix.ManagerOptions) {
+		switch {
+		case rng.IntN(2) == 0:
+			o.WebhookNamespace = "shop"
+		case w.plan.URL:
+			o.Host = other
+		default:
+			o.ServiceName = other
+		}
+	})
+	if err := w.live(rng).add(m); err != nil {
+		w.violate("another program cannot be made: %v", err)
+		return
+	}
+	w.excuse(strange, within+settling)
+	w.tell(named(h.name), "starts")
+	ctx, cancel := w.ctx()
+	defer cancel()
+	ctx, cancelTimeout := context.WithTimeout(ctx, within)
+	defer cancelTimeout()
+	began := time.Now()
+	err := m.Run(ctx)
+	w.tell(named(h.name), "has ended: %v", err)
+	h.cut(true)
+	c.cut()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stands := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() && p.readySince.Before(began) })
+	if stands && err == nil && w.violation == "" && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+		w.breaks("another program goes on under the same fingerprint")
 	}
 }
 

@@ -46,6 +46,8 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"load":               (*World).load,
 	"definition":         (*World).redefine,
 	"lists":              (*World).lists,
+	"contest":            (*World).contest,
+	"another program":    (*World).another,
 }
 
 const fate = named("fate")
@@ -181,11 +183,45 @@ func (w *World) cutOne(_ Fault, rng *rand.Rand) {
 
 func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s := w.servers[rng.IntN(len(w.servers))]
+	if len(w.servers) == 1 && rng.IntN(2) == 0 {
+		f.For *= 3
+		w.tasks.Go(func() { w.restrains(f.For) })
+	}
 	w.excuse(slow, f.For+settling)
 	w.tell(named(s.name), "answers %d for %s (-1: it refuses connections)", status, f.For.Round(time.Second))
 	s.fail(status)
 	w.wait(f.For)
 	s.fail(0)
+}
+
+// mostInOutage is the number of requests of a replica in a minute in which no API server answers; DESIGN says two.
+const mostInOutage = 6
+
+// restrains sees how many requests replicas make in the last minute of an outage that lasts for d.
+func (w *World) restrains(d time.Duration) {
+	if d < 3*time.Minute || !w.wait(d-time.Minute-time.Second) {
+		return
+	}
+	made := func() map[*process]int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		all := map[*process]int{}
+		for _, p := range w.processes {
+			if time.Since(p.began) > 2*time.Minute && !p.leaving {
+				all[p] = p.wire.count()
+			}
+		}
+		return all
+	}
+	before := made()
+	if !w.wait(time.Minute) {
+		return
+	}
+	for p, n := range made() {
+		if was, known := before[p]; known && n-was > mostInOutage {
+			w.violate("%s made %d requests in the last minute of an outage", p, n-was)
+		}
+	}
 }
 
 func (w *World) freezeServer(f Fault, rng *rand.Rand) {
@@ -426,6 +462,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		w.excuse(unread, f.For+remembered)
 	}
 	w.excuse(why, f.For+remembered)
+	if r.verb == "list" && w.plan.Reads {
+		w.expects(f.For, "are refused; the steps fail")
+	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)
 	for _, s := range w.servers {
@@ -441,9 +480,39 @@ const everything = "*"
 // rightRemembered is how long a right that was refused may not be tried again.
 const rightRemembered = 13 * time.Minute
 
+// missing is what a log says when there is no policy.
+const missing = "an object is missing that steps require"
+
 func policy(generation int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}, Data: map[string]string{"generation": strconv.Itoa(generation)},
+	}
+}
+
+// late puts the policy there after the program has come.
+func (w *World) late() {
+	const after = 4 * time.Minute
+	w.excuse(unread, after+settling)
+	w.mu.Lock()
+	w.policies = []policyVersion{{generation: 0, from: w.began}}
+	w.generations++
+	next := w.generations
+	w.mu.Unlock()
+	w.expects(after, missing)
+	if w.wait(after) {
+		w.tell(fate, "makes the policy")
+		w.policyBecomes(next)
+	}
+}
+
+func (w *World) policyBecomes(generation int) {
+	w.mu.Lock()
+	w.policies = append(w.policies, policyVersion{generation, time.Now()})
+	w.mu.Unlock()
+	if generation == 0 {
+		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, policyName)
+	} else if err := w.api.Put(policy(generation)); err != nil {
+		w.violate("the policy cannot be changed: %v", err)
 	}
 }
 
@@ -453,26 +522,17 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 	w.generations++
 	next := w.generations
 	w.mu.Unlock()
-	becomes := func(generation int) {
-		w.mu.Lock()
-		w.policies = append(w.policies, policyVersion{generation, time.Now()})
-		w.mu.Unlock()
-		if generation == 0 {
-			w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, policyName)
-		} else if err := w.api.Put(policy(generation)); err != nil {
-			w.violate("the policy cannot be changed: %v", err)
-		}
-	}
 	if rng.IntN(2) == 0 {
 		w.tell(fate, "changes the policy")
-		becomes(next)
+		w.policyBecomes(next)
 		return
 	}
 	w.excuse(unread, f.For+settling)
+	w.expects(f.For, missing)
 	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
-	becomes(0)
+	w.policyBecomes(0)
 	w.wait(f.For)
-	becomes(next)
+	w.policyBecomes(next)
 }
 
 // changeMode changes the mode of a step.

@@ -5,6 +5,8 @@ package world
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -55,3 +57,26 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 }
 
 func (*recorder) Sync() error { return nil }
+
+// mostSilent is how long a state that needs a person may last before a log tells it.
+const mostSilent = 2 * time.Minute
+
+// expects sees that a log tells of a state that lasts for d, in these words.
+func (w *World) expects(d time.Duration, words string) {
+	began := time.Now()
+	if d <= mostSilent {
+		return
+	}
+	w.tasks.Go(func() {
+		if !w.wait(mostSilent) {
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		looks := func(p *process) bool { return !p.leaving && time.Since(p.began) > mostSilent/2 }
+		told := func(l line) bool { return !l.at.Before(began) && strings.Contains(l.text, words) }
+		if slices.ContainsFunc(w.processes, looks) && !slices.ContainsFunc(w.story, told) && !w.troubledSince(began, rough, slow, apart) {
+			w.breaks("no log tells within %s: %s", mostSilent, words)
+		}
+	})
+}

@@ -24,6 +24,7 @@ type Plan struct {
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
 	Converts                    bool
+	Late                        bool          // what steps read comes after the program
 	Unregister                  bool          // UnregisterOnStop
 	Drain                       time.Duration // DrainDelay; 0: the default
 	Gentle                      bool          // the processes are told to stop at the end, and not killed
@@ -106,6 +107,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
+	p.Late = p.Reads && rng.IntN(4) == 0
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}

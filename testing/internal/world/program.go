@@ -252,8 +252,8 @@ func (w *World) start(r release) *process {
 	return p
 }
 
-// newManager makes a Manager of the program on a host.
-func (w *World) newManager(h *host, c *wire, name, listen string) *eirinix.ExtensionManager {
+// newManager makes a Manager of the program on a host. The changes are to its options.
+func (w *World) newManager(h *host, c *wire, name, listen string, changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
 	o := eirinix.ManagerOptions{
 		RestConfig: c.config(), OperatorFingerprint: fingerprint, ServiceName: serviceName, WebhookNamespace: namespace,
 		ListenAddress: listen, Logger: zap.New(&recorder{w: w, who: name}).Sugar(), CALifetime: w.plan.CALifetime,
@@ -264,6 +264,9 @@ func (w *World) newManager(h *host, c *wire, name, listen string) *eirinix.Exten
 	}
 	if w.plan.Modes {
 		o.ModesConfigMap = modesName
+	}
+	for _, change := range changes {
+		change(&o)
 	}
 	m := eirinix.NewManager(o)
 	if s, err := seam.Of(m); err == nil {

@@ -31,6 +31,7 @@ const (
 	evicted               // a CA was distrusted: a replica that is cut off cannot follow
 	unread                // what steps read cannot be read, so they fail
 	apart                 // a replica, and not all, is kept from the API servers
+	strange               // another program is there under the same fingerprint, which logs may call an error
 	excuses
 )
 
@@ -114,6 +115,9 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 			p.written[key] = h
 		}
 	}
+	if w.plan.Late && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
+		w.breaks("the step %s is registered before there is what it requires", reader)
+	}
 	var gone []string
 	for _, h := range before {
 		if !slices.ContainsFunc(after, func(a hook) bool { return a.Name == h.Name }) {
@@ -163,7 +167,7 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 		w.breaks("the version with the steps %s, which had given way, is registered again", w.watch.digests[to])
 	}
 	for e := range excuses {
-		if e != unread && w.excused(e, time.Now()) {
+		if e != unread && e != strange && w.excused(e, time.Now()) {
 			return
 		}
 	}
@@ -258,6 +262,9 @@ func (w *World) recorded(versions rollout.Versions) {
 	})
 	for digest, r := range versions {
 		name := stepsOf(r)
+		if strings.Contains(r.Target, other) {
+			continue // of another program
+		}
 		if !r.Removed || w.watch.gone[digest] {
 			w.watch.gone[digest] = r.Removed
 			continue

@@ -85,9 +85,7 @@ func (w *World) rest() {
 	w.mu.Lock()
 	before, writes := map[*process]int{}, 0
 	for _, p := range w.processes {
-		p.wire.mu.Lock()
-		before[p] = p.wire.made.all
-		p.wire.mu.Unlock()
+		before[p] = p.wire.count()
 	}
 	for name, r := range w.watch.writes {
 		if strings.HasSuffix(name, "-hook") {
@@ -101,9 +99,7 @@ func (w *World) rest() {
 	w.mu.Lock()
 	rotates := w.plan.CALifetime > 0 || w.plan.Leaf > 0 && !w.plan.settled("rotation", "distrust", "restore", "deletion", "edit")
 	for _, p := range w.processes {
-		p.wire.mu.Lock()
-		made := p.wire.made.all - before[p]
-		p.wire.mu.Unlock()
+		made := p.wire.count() - before[p]
 		bound := mostRequests * 1.5
 		if w.plan.Reads { // nothing notices a dead connection here, so watches are short
 			bound += 3600 / 20

@@ -47,6 +47,7 @@ type World struct {
 	service  *service
 	rights   rights
 	tasks    sync.WaitGroup // everything that the world started
+	tools    sync.Mutex     // held by the one that keeps reverting a configuration
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
 	began    time.Time
@@ -136,6 +137,9 @@ func (w *World) run() Result {
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
+	if w.plan.Late {
+		w.tasks.Go(w.late)
+	}
 	if w.wait(w.plan.Lasts - quiet) {
 		w.rest()
 	}
@@ -221,7 +225,7 @@ func (w *World) makeCluster() (err error) {
 		&corev1.Namespace{ObjectMeta: meta("", namespace)}, &corev1.Namespace{ObjectMeta: meta("", "shop")}, &corev1.Namespace{ObjectMeta: meta("", "kube-system")},
 		&corev1.Service{ObjectMeta: meta(namespace, serviceName), Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.10", Ports: []corev1.ServicePort{{Port: 443}}}},
 	}
-	if w.plan.Reads {
+	if w.plan.Reads && !w.plan.Late {
 		objects = append(objects, policy(1))
 		w.policies, w.generations = []policyVersion{{generation: 1, from: w.began}}, 1
 	}
