@@ -150,7 +150,7 @@ type Controller struct {
 	drift, trustDrift *drift            // drift of the entries, and of the caBundles and conversions
 	managers          map[string]string // the last other client that wrote a configuration, by the configuration's name
 	registered        map[string]bool   // configurations that have been in order at least once
-	spread            time.Time         // until then, an API server may not trust a CA that was added to a caBundle in use
+	spread            time.Time         // until then, an API server may use a caBundle of before, which did not trust this replica
 	doubtedAt         time.Time         // since when API servers have trusted other replicas and not this one
 	unreached         int               // how often in a row the registration itself has rejected the write of the Lease
 	wasReady          bool

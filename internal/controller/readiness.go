@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -125,6 +126,11 @@ func (c *Controller) ready(err error) {
 // be worse. If API servers trust other replicas and not this one, this one becomes unready after unreadyAfter.
 func (c *Controller) judge(o Observation, first string) {
 	if !c.wasReady {
+		for _, l := range o.Live { // an empty one can be used to call no replica
+			if len(ca.SplitBundle(l.Bundle)) > 0 && c.Certificates.Verify(l.Bundle) != nil {
+				c.spread = c.Now().Add(c.Lag)
+			}
+		}
 		c.ready(c.verify(o, first))
 		return
 	}

@@ -254,11 +254,6 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 			}
 			return did, webhookconf.ExplainSize(err, change.Bundle, len(c.desired.Entries))
 		}
-		for _, bundle := range conf.found.Bundles {
-			if len(ca.SplitBundle(bundle)) > 0 && !ca.Contains(bundle, change.Bundle) {
-				c.spread = c.Now().Add(c.Lag)
-			}
-		}
 		if outcome == webhookconf.Created || outcome == webhookconf.Updated {
 			did = true
 			if outcome == webhookconf.Created {

@@ -245,6 +245,11 @@ var All = []Defect{
 		[]Edit{{"internal/controller/controller.go", "	first, again, did, leaseErr := c.rollout(ctx, &o)\n", "	if @ {\n		c.ready(nil)\n	}\n	first, again, did, leaseErr := c.rollout(ctx, &o)\n"}},
 	},
 	{
+		"spread-of-writer", "A replica that waits for its CA is ready as soon as its copy of the caBundle holds that, before API servers have heard of it.",
+		"Each API server can call a replica that is ready: the CA is lost while no replica runs, and API servers are late.",
+		[]Edit{{"internal/controller/readiness.go", "			if len(ca.SplitBundle(l.Bundle)) > 0 && ", "			if !@ && len(ca.SplitBundle(l.Bundle)) > 0 && "}},
+	},
+	{
 		"goroutine", "A Manager that has stopped leaves a goroutine behind.",
 		"No goroutine of a Manager is left when Run has returned: any stop.",
 		[]Edit{{"serve.go", "	r.tasks.Go(func() {\n		r.awaitChanges(ctx, p, ", `	begin, changes := r.tasks.Go, ctx
