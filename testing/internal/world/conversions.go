@@ -24,6 +24,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
+// note is what one version of a shop cannot hold.
+const note = "only in v1"
+
 const definitionKind, definitionName, group = "CustomResourceDefinition", "shops.example.com", "example.com"
 
 // definition is that of shops, as its user writes it.
@@ -56,6 +59,7 @@ func addConversion(m *eirinix.ExtensionManager) error {
 					return nil, ctx.Err()
 				}
 			}
+			unstructured.RemoveNestedField(shop.Object, "spec", "note") // v1 has it alone, and the library keeps it
 			value, found, err := unstructured.NestedFieldNoCopy(shop.Object, "spec", from)
 			if err != nil || !found {
 				return shop, err
@@ -104,14 +108,17 @@ func (w *World) list(rng *rand.Rand) {
 	defer cancel()
 	for i := range 1 + rng.IntN(4) {
 		shop := map[string]any{
-			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": float64(i)},
+			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": float64(i), "note": note},
 			"metadata": map[string]any{"name": fmt.Sprint("shop", i), "namespace": "shop", "uid": string(uuid.NewUUID())},
 		}
 		if rng.IntN(8) == 0 {
 			shop["metadata"].(map[string]any)["labels"] = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
 		}
 		began := time.Now()
-		err := s.convert(ctx, entries[0], shop)
+		converted, err := s.convert(ctx, entries[0], shop, "v2")
+		if err == nil {
+			converted, err = s.convert(ctx, entries[0], converted, "v1")
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -120,17 +127,20 @@ func (w *World) list(rng *rand.Rand) {
 		if err != nil && w.reachable(began) {
 			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
 		}
+		if spec, _ := converted["spec"].(map[string]any); err == nil && (spec["note"] != note || spec["size"] != float64(i) && spec["size"] != int64(i)) {
+			w.breaks("%s: a shop has lost something on its way to v2 and back: %v", s.name, converted)
+		}
 		w.mu.Unlock()
 	}
 }
 
-// convert asks for one object in the other version.
-func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any) error {
+// convert asks for one object in another version.
+func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, version string) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
 	defer cancel()
 	raw, err := json.Marshal(object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	way := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -143,18 +153,19 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any) 
 		}
 		_, _ = w.Write(body) // to memory
 	})
-	objects, err := (&apiserver.Conversion{CRD: definitionName, Path: "/"}).Convert(ctx, way, group+"/v2", raw)
+	objects, err := (&apiserver.Conversion{CRD: definitionName, Path: "/"}).Convert(ctx, way, group+"/"+version, raw)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var converted unstructured.Unstructured
 	if err := converted.UnmarshalJSON(objects[0].Raw); err != nil {
-		return err
+		return nil, err
 	}
-	if _, found, _ := unstructured.NestedFieldNoCopy(converted.Object, "spec", "replicas"); !found || converted.GetAPIVersion() != group+"/v2" {
-		return fmt.Errorf("the object is not one of version v2: %s", objects[0].Raw)
+	member := map[string]string{"v1": "size", "v2": "replicas"}[version]
+	if _, found, _ := unstructured.NestedFieldNoCopy(converted.Object, "spec", member); !found || converted.GetAPIVersion() != group+"/"+version {
+		return nil, fmt.Errorf("the object is not one of version %s: %s", version, objects[0].Raw)
 	}
-	return nil
+	return converted.Object, nil
 }
 
 // redefine deletes the definition, and puts it back after a while.

@@ -244,8 +244,9 @@ func (w *World) start(r release) *process {
 		select {
 		case <-p.manager.Ready():
 			w.mu.Lock()
-			defer w.mu.Unlock()
 			w.first(p)
+			w.mu.Unlock()
+			w.trusted(p)
 		case <-p.gone:
 		}
 	})

@@ -48,6 +48,7 @@ type promises struct {
 	adopted bool                 // the CA of another client, while no configuration pinned one
 	late    time.Duration        // by which an API server has been behind at most
 	ordered time.Time            // when a person has last registered a version
+	damaged time.Time            // when an object of the program was last harmed
 	turned  time.Time            // when a person has last rolled out another version
 	left    map[string]time.Time // when a version was last replaced in the configurations
 	lonely  time.Time            // the last moment at which no replica was ready
@@ -61,6 +62,7 @@ func (w *World) excuse(e excuse, d time.Duration) {
 		w.watch.until[e] = until
 	}
 	if e == spoiled || e == lapsed {
+		w.watch.damaged = time.Now()
 		clear(w.watch.force)
 	}
 }
@@ -288,6 +290,22 @@ func (w *World) first(p *process) {
 		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister {
 			w.breaks("%s is ready, and there is no %s", p, kind)
 		}
+	}
+}
+
+// trusted sees that each API server can call a replica that has just become ready, also after the CA was lost.
+func (w *World) trusted(p *process) {
+	w.mu.Lock()
+	for _, kind := range registered { // one that starts after a write cannot know that API servers may not have it yet
+		if h := w.history[kind]; len(h) > 0 && h[len(h)-1].at.Before(p.began) && h[len(h)-1].at.Add(w.plan.Lag).After(p.began) {
+			w.mu.Unlock()
+			return
+		}
+	}
+	spoiled := w.excused(spoiled, time.Now()) && !w.troubledSince(p.began, rough, slow, apart, evicted) && w.watch.damaged.Before(p.began) && !w.plan.Unregister
+	w.mu.Unlock()
+	if spoiled {
+		w.reach(p, "ready")
 	}
 }
 
