@@ -375,7 +375,11 @@ func (s *apiServer) dial(ctx context.Context) (net.Conn, error) {
 	if at == "" {
 		return nil, refused("the Service without endpoints")
 	}
-	return s.w.network.dial(ctx, s.w.controlPlane, at)
+	conn, err := s.w.network.dial(ctx, s.w.controlPlane, at)
+	if late := s.w.lag(); err == nil && late%8 == 0 { // at random
+		time.Sleep(min(late, slowest/2)) // it says nothing at first
+	}
+	return conn, err
 }
 
 // reset closes all connections that are kept.

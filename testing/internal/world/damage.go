@@ -48,13 +48,13 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 
 // harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, and no call depends
 // on the Lease.
-func (w *World) harms(b belonging) {
+func (w *World) harms(b belonging) (known bool) {
 	w.mu.Lock()
-	known := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
+	known = slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
 	w.mu.Unlock()
 	if b.kind == "Lease" || b.kind == "Secret" && known {
 		w.excuse(lapsed, settling)
-		return
+		return known
 	}
 	w.excuse(spoiled, settling)
 	if b.kind == "Secret" {
@@ -62,6 +62,7 @@ func (w *World) harms(b belonging) {
 		w.watch.evicted = nil // nothing knows better than an earlier Secret
 		w.mu.Unlock()
 	}
+	return known
 }
 
 // contest has a tool apply its own copy of a configuration, which lacks an entry, whenever that is repaired.
@@ -119,11 +120,22 @@ const other = "other.example"
 // and nothing else changes.
 func (w *World) another(_ Fault, rng *rand.Rand) {
 	const within = time.Minute
+	w.excuse(strange, 4*within+settling)
+	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
+	for range 1 + rng.IntN(3) { // it is started again
+		w.another1(steps, elsewhere, rng, within)
+		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
+			return
+		}
+	}
+}
+
+func (w *World) another1(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
 	h := newHost("another program")
 	c := w.newWire(h, rng)
 	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, func(o *eirinix.ManagerOptions) {
 		switch {
-		case rng.IntN(2) == 0:
+		case elsewhere:
 			o.WebhookNamespace = "shop"
 		case w.plan.URL:
 			o.Host = other
@@ -131,11 +143,10 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 			o.ServiceName = other
 		}
 	})
-	if err := w.live(rng).add(m); err != nil {
+	if err := steps.add(m); err != nil {
 		w.violate("another program cannot be made: %v", err)
 		return
 	}
-	w.excuse(strange, within+settling)
 	w.tell(named(h.name), "starts")
 	ctx, cancel := w.ctx()
 	defer cancel()
@@ -186,6 +197,29 @@ func (w *World) edit(f Fault, rng *rand.Rand) {
 	w.unseen(f, rng, func() { w.damages(b, rng) })
 }
 
+const rollsBack = "puts an earlier state into"
+
+// rollsForward sees that replicas which live put the Secret right that was rolled back.
+func (w *World) rollsForward(was *unstructured.Unstructured) {
+	began := time.Now()
+	if !w.wait(settling) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.find("Secret", namespace, fingerprint+"-setupcertificate")
+	if now == nil || len(w.processes) == 0 || w.watch.damaged.After(began) || w.troubledSince(began, rough, slow, spoiled, apart) {
+		return
+	}
+	before, err := decode(was)
+	if err != nil {
+		return
+	}
+	if after, err := decode(now); err != nil || after.CurrentID < before.CurrentID {
+		w.breaks("the Secret was rolled back, and %s later it is still (%v)", settling, err)
+	}
+}
+
 func (w *World) damages(b belonging, rng *rand.Rand) {
 	found := w.find(b.kind, b.namespace, b.name)
 	if found == nil {
@@ -194,7 +228,10 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 	object := found.DeepCopy()
 	deed, err := w.damage(object, rng)
 	if err == nil {
-		w.harms(b)
+		known := w.harms(b)
+		if deed == rollsBack && known {
+			w.tasks.Go(func() { w.rollsForward(found) })
+		}
 		w.tell(fate, "%s the %s", deed, b.kind)
 		err = w.api.Put(object)
 		w.observe()
@@ -215,7 +252,7 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 			was := earlier[rng.IntN(len(earlier))]
 			object.Object["data"] = was.Object["data"]
 			object.SetAnnotations(was.GetAnnotations())
-			return "puts an earlier state into", nil
+			return rollsBack, nil
 		case 1:
 			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
 			if err != nil {

@@ -52,12 +52,20 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 
 const fate = named("fate")
 
+// stirs notes that something happens that makes replicas ask.
+func (w *World) stirs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watch.stirred = time.Now()
+}
+
 // strike plays the faults of the plan.
 func (w *World) strike() {
 	for _, f := range w.plan.Faults {
 		if !w.wait(time.Until(w.began.Add(f.At))) {
 			return
 		}
+		w.stirs()
 		w.tasks.Go(func() { faults[f.Kind](w, f, rand.New(rand.NewPCG(f.Draw, 2))) }) //nolint:gosec // a seed decides
 	}
 }
@@ -177,7 +185,11 @@ func (w *World) cutOne(_ Fault, rng *rand.Rand) {
 		w.excuse(rough, time.Minute)
 		w.tell(fate, "cuts all connections of %s", p)
 		p.wire.cut()
-		p.host.cut(false)
+		if rng.IntN(2) == 0 {
+			p.host.halve()
+		} else {
+			p.host.cut(false)
+		}
 	}
 }
 
@@ -185,7 +197,7 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s := w.servers[rng.IntN(len(w.servers))]
 	if len(w.servers) == 1 && rng.IntN(2) == 0 {
 		f.For *= 3
-		w.tasks.Go(func() { w.restrains(f.For) })
+		w.tasks.Go(func() { w.restrains(f.For, mostInOutage) })
 	}
 	w.excuse(slow, f.For+settling)
 	w.tell(named(s.name), "answers %d for %s (-1: it refuses connections)", status, f.For.Round(time.Second))
@@ -194,11 +206,12 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s.fail(0)
 }
 
-// mostInOutage is the number of requests of a replica in a minute in which no API server answers; DESIGN says two.
-const mostInOutage = 6
+// mostInOutage and mostRefused are the numbers of requests of a replica in a minute in which no API server answers (DESIGN says
+// two, for one outage), and in which a right is missing.
+const mostInOutage, mostRefused = 12, 30
 
-// restrains sees how many requests replicas make in the last minute of an outage that lasts for d.
-func (w *World) restrains(d time.Duration) {
+// restrains sees how many requests replicas make in the last minute of a state that lasts for d.
+func (w *World) restrains(d time.Duration, most int) {
 	if d < 3*time.Minute || !w.wait(d-time.Minute-time.Second) {
 		return
 	}
@@ -213,13 +226,19 @@ func (w *World) restrains(d time.Duration) {
 		}
 		return all
 	}
-	before := made()
+	before, began := made(), time.Now()
 	if !w.wait(time.Minute) {
 		return
 	}
+	w.mu.Lock()
+	stirred := w.watch.stirred.Add(time.Minute).After(began)
+	w.mu.Unlock()
+	if stirred {
+		return
+	}
 	for p, n := range made() {
-		if was, known := before[p]; known && n-was > mostInOutage {
-			w.violate("%s made %d requests in the last minute of an outage", p, n-was)
+		if was, known := before[p]; known && n-was > most {
+			w.violate("%s made %d requests in the last of %s without an answer, or a right", p, n-was, d.Round(time.Second))
 		}
 	}
 }
@@ -457,10 +476,14 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		why = lapsed
 	}
 	remembered := rightRemembered
+	if rng.IntN(2) == 0 {
+		f.For *= 3
+	}
 	if r.verb == everything { // with the first right that works again, the others are tried
 		remembered = settling
 		w.excuse(unread, f.For+remembered)
 	}
+	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
 	w.excuse(why, f.For+remembered)
 	if r.verb == "list" && w.plan.Reads {
 		w.expects(f.For, "are refused; the steps fail")
@@ -472,6 +495,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	}
 	w.wait(f.For)
 	w.rights.set(r.verb, r.resource, false)
+	w.stirs()
 }
 
 // everything stands for all verbs, and all resources.

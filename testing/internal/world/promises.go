@@ -49,6 +49,7 @@ type promises struct {
 	late    time.Duration        // by which an API server has been behind at most
 	ordered time.Time            // when a person has last registered a version
 	damaged time.Time            // when an object of the program was last harmed
+	stirred time.Time            // when something has happened that makes replicas ask
 	turned  time.Time            // when a person has last rolled out another version
 	left    map[string]time.Time // when a version was last replaced in the configurations
 	lonely  time.Time            // the last moment at which no replica was ready

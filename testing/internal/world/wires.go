@@ -105,6 +105,16 @@ func (h *host) cut(kill bool) {
 	}
 }
 
+// halve ends what the host sends on all of its connections, and leaves what it receives.
+func (h *host) halve() {
+	h.mu.Lock()
+	open := h.connections()
+	h.mu.Unlock()
+	for _, c := range open {
+		c.out.change(func() { c.out.ended = true })
+	}
+}
+
 func (h *host) isDead() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

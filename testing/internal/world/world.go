@@ -450,7 +450,7 @@ func (w *World) endedByItself(p *process) {
 	select {
 	case <-w.over:
 	default:
-		if !w.excused(slow, p.began) {
+		if !w.troubledSince(p.began, slow, lapsed) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}
 	}
