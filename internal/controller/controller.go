@@ -336,6 +336,7 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 			break
 		}
 		did, err = c.publish(ctx, plan, due)
+		c.forget("registration", err == nil || conflicts(err))
 	case due.trust:
 		plan.Blocked = fmt.Sprintf("%s; call RegisterExtensions", due.reason)
 	case plan.Apply != nil:
@@ -344,6 +345,7 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 			break
 		}
 		did, err = true, plan.Apply(ctx)
+		c.forget("certificates", err == nil || conflicts(err))
 	}
 	if plan.Blocked != "" {
 		c.Report.blocked(c.Log, plan.Blocked)
@@ -374,14 +376,12 @@ func (c *Controller) hesitate(kind, what string, most time.Duration) time.Durati
 		p = pause{what: what, until: now.Add(time.Duration(float64(most) * max(0, late)))}
 		c.pauses[kind] = p
 	}
-	if left := p.until.Sub(now); left > 0 {
-		return left
-	}
-	delete(c.pauses, kind)
-	return 0
+	return max(0, p.until.Sub(now))
 }
 
-// forget drops a pause whose action is no longer due. The next action begins with a pause of its own.
+// forget drops the pause of an action that is done, or no longer due, or for which another replica was faster. The next action
+// begins with a pause of its own. An action that has failed is repeated without one, because a pass that only waits would end
+// the row of failures, and the delays between them would not grow.
 func (c *Controller) forget(kind string, over bool) {
 	if over {
 		delete(c.pauses, kind)

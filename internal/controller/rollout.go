@@ -97,6 +97,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	}
 	err = c.Lease.Write(ctx, lease, d.Next)
 	c.Cache.Wrote(lease)
+	c.forget("versions", err == nil || conflicts(err))
 	if err == nil || !c.callsUs(err) { // a lost race proves nothing about the registration
 		c.unreached = 0
 	} else if c.unreached++; c.unreached >= maxUnreached {

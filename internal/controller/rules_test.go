@@ -280,6 +280,7 @@ var _ = Describe("A write that all replicas see to be due", func() {
 		Expect(c.Hesitate("kind", "another reason", time.Second)).To(Equal(time.Second))
 		now = now.Add(time.Second)
 		Expect(c.Hesitate("kind", "another reason", time.Second)).To(BeZero())
+		Expect(c.Hesitate("kind", "another reason", time.Second)).To(BeZero(), "after a failure, whose retries come later and later")
 		Expect(controller.New(controller.Config{Once: true}).Hesitate("kind", "reason", time.Second)).To(BeZero())
 	})
 })
