@@ -171,7 +171,7 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, 
 // redefine deletes the definition, and puts it back after a while.
 func (w *World) redefine(f Fault, _ *rand.Rand) {
 	w.excuse(spoiled, f.For+settling)
-	w.expects(f.For, "waiting for objects that this program does not create")
+	w.expects(f.For, "waiting for objects that this program does not create", func() bool { return w.find(definitionKind, "", definitionName) == nil })
 	w.tell(fate, "deletes the definition of shops for %s", f.For.Round(time.Second))
 	w.api.Remove(resources[definitionKind], "", definitionName)
 	w.observe()

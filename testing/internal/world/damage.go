@@ -98,7 +98,7 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if repaired > mostRepairs*(1+w.started-started) { // a replica that starts knows of no repair
+	if repaired > mostRepairs*(1+w.started-started) && !w.plan.Modes { // a replica that starts, or has other steps, knows of no repair
 		w.breaks("the %s was repaired %d times in %s, against a tool", b.kind, repaired, 3*f.For)
 	}
 	told := func(l line) bool {
@@ -175,6 +175,7 @@ func (w *World) unseen(f Fault, rng *rand.Rand, do func()) {
 	if w.wait(gracePeriod) {
 		do()
 		w.wait(f.For)
+		w.excuse(spoiled, settling)
 		w.scaleTo(w.plan.Replicas)
 	}
 }

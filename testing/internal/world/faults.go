@@ -486,7 +486,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
 	w.excuse(why, f.For+remembered)
 	if r.verb == "list" && w.plan.Reads {
-		w.expects(f.For, "are refused; the steps fail")
+		w.expects(f.For, "are refused; the steps fail", func() bool { return w.rights.deny(r.verb, r.resource) })
 	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)
@@ -507,6 +507,9 @@ const rightRemembered = 13 * time.Minute
 // missing is what a log says when there is no policy.
 const missing = "an object is missing that steps require"
 
+// unruled reports whether there is no policy.
+func (w *World) unruled() bool { return w.find("ConfigMap", namespace, policyName) == nil }
+
 func policy(generation int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}, Data: map[string]string{"generation": strconv.Itoa(generation)},
@@ -522,7 +525,7 @@ func (w *World) late() {
 	w.generations++
 	next := w.generations
 	w.mu.Unlock()
-	w.expects(after, missing)
+	w.expects(after, missing, w.unruled)
 	if w.wait(after) {
 		w.tell(fate, "makes the policy")
 		w.policyBecomes(next)
@@ -552,7 +555,7 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 		return
 	}
 	w.excuse(unread, f.For+settling)
-	w.expects(f.For, missing)
+	w.expects(f.For, missing, w.unruled)
 	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
 	w.wait(f.For)

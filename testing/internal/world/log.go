@@ -61,14 +61,14 @@ func (*recorder) Sync() error { return nil }
 // mostSilent is how long a state that needs a person may last before a log tells it.
 const mostSilent = 2 * time.Minute
 
-// expects sees that a log tells of a state that lasts for d, in these words.
-func (w *World) expects(d time.Duration, words string) {
+// expects sees that a log tells of a state that lasts for d, in these words. Another fault may have ended it.
+func (w *World) expects(d time.Duration, words string, still func() bool) {
 	began := time.Now()
 	if d <= mostSilent {
 		return
 	}
 	w.tasks.Go(func() {
-		if !w.wait(mostSilent) {
+		if !w.wait(mostSilent) || !still() {
 			return
 		}
 		w.mu.Lock()

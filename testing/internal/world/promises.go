@@ -298,7 +298,7 @@ func (w *World) first(p *process) {
 func (w *World) trusted(p *process) {
 	w.mu.Lock()
 	for _, kind := range registered { // one that starts after a write cannot know that API servers may not have it yet
-		if h := w.history[kind]; len(h) > 0 && h[len(h)-1].at.Before(p.began) && h[len(h)-1].at.Add(w.plan.Lag).After(p.began) {
+		if h := w.history[kind]; len(h) > 0 && h[len(h)-1].at.Before(p.host.since) && h[len(h)-1].at.Add(w.plan.Lag).After(p.began) {
 			w.mu.Unlock()
 			return
 		}

@@ -37,6 +37,7 @@ type host struct {
 	silent chan struct{} // closed when bytes flow again; nil while they do
 	open   map[*conn]struct{}
 	mux    *http.ServeMux // of its server; nil before it listens
+	since  time.Time      // when it began to listen
 }
 
 // serves returns the mux of the server that listens; nil if there is none.
@@ -49,7 +50,7 @@ func (h *host) serves() *http.ServeMux {
 func (h *host) listens(mux *http.ServeMux) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mux = mux
+	h.mux, h.since = mux, time.Now()
 }
 
 func newHost(name string) *host { return &host{name: name, open: map[*conn]struct{}{}} }

@@ -307,6 +307,11 @@ var All = []Defect{
 
 	// The control loop.
 	{
+		"pause-again", "A write that is refused is tried again each second, because a pass that only waits ends the row of failures.",
+		"Requests are few while a right is missing: a write that is due, and no right for it.",
+		[]Edit{{"internal/controller/controller.go", "	return max(0, p.until.Sub(now))\n", "	if @ && !now.Before(p.until) {\n		delete(c.pauses, kind)\n	}\n	return max(0, p.until.Sub(now))\n"}},
+	},
+	{
 		"no-retry", "After a pass that has failed, a replica does nothing until an object changes.",
 		"At rest, the steps of the living version are in force: a write is refused or fails once, and the right is given back.",
 		[]Edit{{"internal/controller/controller.go", "			queue.AddAfter(item, wait.Jittered(failures.When(item)))\n", "			if !@ {\n				queue.AddAfter(item, wait.Jittered(failures.When(item)))\n			}\n"}},
