@@ -74,7 +74,8 @@ func (w *World) expects(d time.Duration, words string, still func() bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		looks := func(p *process) bool { return !p.leaving && time.Since(p.began) > mostSilent/2 }
-		told := func(l line) bool { return !l.at.Before(began) && strings.Contains(l.text, words) }
+		// The same is told once a minute.
+		told := func(l line) bool { return !l.at.Before(began.Add(-time.Minute)) && strings.Contains(l.text, words) }
 		if slices.ContainsFunc(w.processes, looks) && !slices.ContainsFunc(w.story, told) && !w.troubledSince(began, rough, slow, apart) {
 			w.breaks("no log tells within %s: %s", mostSilent, words)
 		}
