@@ -296,13 +296,13 @@ func (w *World) sicken(f Fault, rng *rand.Rand) {
 func (w *World) load(_ Fault, rng *rand.Rand) {
 	w.mu.Lock()
 	w.loads++
-	again := w.loads > 2 // they take a second to compute
+	again := w.loads > 1 // they take half a second to compute
 	w.mu.Unlock()
 	if again {
 		return
 	}
 	w.tell(fate, "sends large pods, on which the step in Shadow hangs")
-	for i := range 4 {
+	for i := range 3 {
 		w.tasks.Go(func() { w.admit(rand.New(rand.NewPCG(rng.Uint64(), 3)), -1-i) }) //nolint:gosec // a seed decides
 		if !w.wait(time.Second) {
 			return

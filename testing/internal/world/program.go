@@ -38,7 +38,7 @@ const (
 	modesName   = "modes"
 
 	// probePeriod and probeFailures are those of the readiness probe (Kubernetes: 10 s and 3).
-	probePeriod, probeFailures = 5 * time.Second, 2
+	probePeriod, probeFailures = 10 * time.Second, 2
 
 	// readyWithin is how long a replica takes at most until it is ready, where nothing but its reads is out of order.
 	readyWithin = 90 * time.Second

@@ -142,7 +142,7 @@ func (w *World) reach(p *process, when string) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				conn, err := w.network.dial(ctx, w.controlPlane, p.address)
 				if err == nil {
-					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12})
+					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest})
 					err = shaken.HandshakeContext(ctx)
 					_ = conn.Close()
 				}
