@@ -419,7 +419,7 @@ func (w *World) listening() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.processes {
-		if p.host.serves() != nil {
+		if w.network.open(p.address) {
 			return p.address
 		}
 	}

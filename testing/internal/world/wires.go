@@ -151,6 +151,13 @@ func (n *network) listen(h *host, at string) (net.Listener, error) {
 	return l, nil
 }
 
+// open reports whether a process listens there.
+func (n *network) open(at string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.listeners[at] != nil
+}
+
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.backlog:
