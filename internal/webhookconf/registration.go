@@ -71,6 +71,9 @@ func (r Registration) Desired(found []Found, declares func(key string) bool) Des
 // Seen returns the registration after these configurations were read: a step in force waits no longer, so that a repair
 // registers it too after its webhook was deleted.
 func (r Registration) Seen(found []Found) Registration {
+	if !slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Waits }) {
+		return r
+	}
 	entries := r.group(r.Steps)
 	r.Steps = list.Of(r.Steps, func(s Step) Step {
 		s.Waits = s.Waits && !slices.ContainsFunc(found, func(f Found) bool { return f.calls(s, entries) })
