@@ -111,7 +111,7 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 
 // mostRepairs is how often a configuration is repaired that a tool reverts again and again, in half an hour: each repair comes
 // later, until it takes ten minutes.
-const mostRepairs, repairedWithin = 20, 10*time.Minute + settling
+const mostRepairs, repairedWithin = 40, 10*time.Minute + settling
 
 // other is the Service, or the host, of another program.
 const other = "other.example"

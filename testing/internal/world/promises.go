@@ -558,12 +558,19 @@ func (w *World) stops(steps string) bool {
 	return slices.ContainsFunc(w.processes, func(p *process) bool { return p.leaving && p.release.declares() == steps })
 }
 
+// moves reports whether versions have a step in different calls.
+func (w *World) moves(step string) bool {
+	return slices.ContainsFunc(w.releases, func(r release) bool { return r.has(step) && r.isolated[step] != w.releases[0].isolated[step] })
+}
+
 // mustRun reports whether a step must have run on an object of a request that began then. The caller holds mu.
 func (w *World) mustRun(step string, began time.Time) bool {
 	p := &w.watch
 	covered := p.covered[step]
 	switch {
 	case covered.IsZero() || w.excused(spoiled, began) || w.plan.Unregister: // which leaves gaps, as documented
+		return false
+	case w.excused(apart, began) && w.moves(step): // a replica that hears of no version answers by its own calls
 		return false
 	case !p.force[step].IsZero():
 		return p.force[step].Add(w.plan.Lag + p.late).Before(began)
