@@ -210,9 +210,6 @@ func (c copies) Get(_ context.Context, into client.Object) error {
 	} else if c.w.now.Before(c.back) {
 		return apierrors.NewServiceUnavailable("model")
 	}
-	if own, wrote := c.own[o]; wrote && own.version > last.version {
-		last = own
-	}
 	if last.object == nil {
 		return o.notFound()
 	}
@@ -336,9 +333,6 @@ func (r requests[T]) write(verb string, object T, refused func(last client.Objec
 	}
 	next := object.DeepCopyObject().(T)
 	w.put(o, next, false)
-	if r.p.own != nil {
-		r.p.own[o] = o.latest()
-	}
 	w.writes++
 	w.wrote(r.p, o, last)
 	if err := r.p.answer(); err != nil {

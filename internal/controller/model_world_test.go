@@ -213,12 +213,11 @@ type process struct {
 	rings       func()
 	until       time.Time // the deadline of its requests; zero for none
 	views       map[*object]*view
-	polls       bool               // it may not watch the Lease
-	back        time.Time          // until then, an outage cuts it off
-	silent      time.Time          // what cluster.API says of the last outage that is over for it
-	own         map[*object]stored // what it has written, if that stands before what it reads; usually nil
-	limit       func() time.Time   // by when it must go on; zero for any time
-	ended       func()             // it has ended by itself
+	polls       bool             // it may not watch the Lease
+	back        time.Time        // until then, an outage cuts it off
+	silent      time.Time        // what cluster.API says of the last outage that is over for it
+	limit       func() time.Time // by when it must go on; zero for any time
+	ended       func()           // it has ended by itself
 	next        func() (time.Duration, bool)
 	kill        func()
 	yield       func(time.Duration) bool

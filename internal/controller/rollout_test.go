@@ -104,7 +104,6 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 		Entry("paths of other versions that are not answered", "answers 503", turn(func(c *course) { c.broken.forgetful = true })),
 		Entry("a step that is not declared while it waits", "out of force", turn(waiting), turn(func(c *course) { c.replicas, c.waits, c.calls, c.broken.dropping = 2, 2*time.Minute, time.Hour, true })),
 		Entry("the version that came first, in place of the one that stands", "is first", turn(harmed), turn(func(c *course) { c.restores, c.outages, c.broken.arrival = 0, 0, true })),
-		Entry("a write of its own that stands before what a replica reads", "is gone: true; replicas of it run: true", turn(harmed), turn(func(c *course) { c.edits, c.outages, c.broken.overlay = 0, 0, true })),
 		Entry("silence that an outage explains", "takes v", turn(harmed), turn(func(c *course) { c.edits, c.restores, c.broken.blind = 0, 0, true })),
 		Entry("a replica that does not say that it polls", "takes ", turn(polling), turn(func(c *course) { c.broken.unsaid = true })),
 		Entry("a version that still counts as one that was left", "has just left", turn(func(c *course) { c.broken.uncleared = true })),

@@ -33,7 +33,6 @@ type ways struct {
 
 	dropping  bool // a step that waits is not declared
 	arrival   bool // the version that came first is taken for the one that stands
-	overlay   bool // what a replica has written stands before what it reads
 	blind     bool // no replica knows of an outage
 	unsaid    bool // no replica says that it polls
 	uncleared bool // a version does not see that one of its replicas has left, until it is asked
@@ -192,9 +191,6 @@ func (w *rollouts) end(m *member) {
 func (m *member) run() {
 	w, p := m.w, m.process
 	cache := copies{process: p, change: m.reads, unsaid: w.broken.unsaid}
-	if w.broken.overlay {
-		p.own = map[*object]stored{}
-	}
 	serve := func(routes map[string]rollout.Route) error {
 		m.routes = routes
 		return nil

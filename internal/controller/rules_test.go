@@ -24,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -355,41 +354,6 @@ var _ = It("A replica that stops registers nothing any more, also where its step
 	s.works(c, time.Minute)
 	Expect(s.mutating.latest().object).To(BeNil())
 	Expect(s.validating.latest().object).To(BeNil())
-})
-
-var _ = It("The Namespace that owns the configurations is the one of the moment, also after it was made again", func() {
-	s := newSolo()
-	uid, missing := types.UID("first"), false
-	c := s.replica(fixed, func(c *controller.Config) {
-		c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
-			if missing {
-				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
-			}
-			return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
-		}
-	})
-	owners := func() (all []types.UID) {
-		for _, o := range s.mutating.latest().object.GetOwnerReferences() {
-			all = append(all, o.UID)
-		}
-		return all
-	}
-	Expect(owners()).To(Equal([]types.UID{"first"}))
-
-	By("deleting it, and with it the configuration")
-	missing = true
-	s.put(s.mutating, nil, true)
-	s.pass(time.Second)
-	s.works(c, 10*time.Second)
-	Expect(owners()).To(BeEmpty())
-
-	By("making it again")
-	missing, uid = false, "second"
-	s.works(c, 3*time.Minute)
-	Expect(owners()).To(Equal([]types.UID{"second"}))
-	writes := s.writes
-	s.works(c, time.Hour)
-	Expect(s.writes).To(Equal(writes))
 })
 
 var _ = Describe("Another program under the same fingerprint", func() {

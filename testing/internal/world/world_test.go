@@ -82,8 +82,9 @@ func hunt(t *testing.T, n, first int) {
 	t.Errorf("%d seeds break no promise", n)
 }
 
-// quick are the defects that are put back in each run of the specs. EIRINIX_DEFECTS names others, or is "all".
-var quick = strings.Fields("leaf-kept leaf-late old-ca-stays not-backdated keep-alive not-recreated leaf-before-bundle goroutine ready-early dead-version-kept")
+// quick are the defects that are put back in each run of the specs, some with faults of one kind alone. EIRINIX_DEFECTS names
+// others, or is "all".
+var quick = strings.Fields("leaf-kept leaf-late old-ca-stays not-backdated keep-alive not-recreated leaf-before-bundle goroutine ready-early dead-version-kept F1 F4=namespace")
 
 // TestDefects puts known defects back, one at a time, into a build of these specs. Seeds must find each.
 func TestDefects(t *testing.T) {
@@ -100,11 +101,12 @@ func TestDefects(t *testing.T) {
 	}
 	binary := build(t)
 	for _, name := range names {
+		name, kinds, _ := strings.Cut(name, "=")
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 			defer cancel()
 			specs := exec.CommandContext(ctx, binary, "-test.run", "^TestSeeds$", "-test.timeout", "30m")
-			specs.Env = append(os.Environ(), "EIRINIX_HUNT=1", "EIRINIX_DEFECT="+name, "EIRINIX_SEEDS="+strconv.Itoa(number("EIRINIX_SEEDS", 1000)))
+			specs.Env = append(os.Environ(), "EIRINIX_HUNT=1", "EIRINIX_DEFECT="+name, "EIRINIX_FAULTS="+kinds, "EIRINIX_SEEDS="+strconv.Itoa(number("EIRINIX_SEEDS", 1000)))
 			said, err := specs.CombinedOutput()
 			_, found, ok := strings.Cut(string(said), "FOUND ")
 			if strings.Contains(string(said), "blocked goroutines remain") {
