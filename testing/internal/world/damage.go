@@ -73,21 +73,24 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 		return
 	}
 	defer w.tools.Unlock()
-	theirs, began, repaired := found.DeepCopy(), time.Now(), 0
+	began, repaired := time.Now(), 0
 	w.mu.Lock()
 	started := w.started
 	w.mu.Unlock()
-	hooks, _, _ := unstructured.NestedSlice(theirs.Object, "webhooks")
+	hooks, _, _ := unstructured.NestedSlice(found.Object, "webhooks")
 	if len(hooks) == 0 {
 		return
 	}
-	_ = unstructured.SetNestedSlice(theirs.Object, hooks[:len(hooks)-1], "webhooks")
 	w.excuse(spoiled, 3*f.For+repairedWithin)
 	w.tell(fate, "has a tool apply a %s without its last entry, for %s", b.kind, (3 * f.For).Round(time.Second))
 	for time.Since(began) < 3*f.For {
-		if now := w.find(b.kind, b.namespace, b.name); now == nil || len(webhooksOf(now)) != len(hooks)-1 {
+		if now := w.find(b.kind, b.namespace, b.name); now != nil && len(webhooksOf(now)) != len(hooks)-1 {
 			repaired++
-			if err := w.api.Put(theirs.DeepCopy()); err != nil {
+			w.mu.Lock()
+			w.watch.contest = time.Now()
+			w.mu.Unlock()
+			now = now.DeepCopy()
+			if err := errors.Join(unstructured.SetNestedSlice(now.Object, hooks[:len(hooks)-1], "webhooks"), w.api.Put(now)); err != nil {
 				w.violate("an edit failed: %v", err)
 			}
 			w.observe()

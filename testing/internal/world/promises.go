@@ -49,6 +49,7 @@ type promises struct {
 	late    time.Duration        // by which an API server has been behind at most
 	ordered time.Time            // when a person has last registered a version
 	damaged time.Time            // when an object of the program was last harmed
+	contest time.Time            // when a tool has last reverted a configuration
 	stirred time.Time            // when something has happened that makes replicas ask
 	turned  time.Time            // when a person has last rolled out another version
 	left    map[string]time.Time // when a version was last replaced in the configurations
@@ -59,6 +60,9 @@ type promises struct {
 func (w *World) excuse(e excuse, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if e == spoiled && w.watch.contest.Add(2*quiet).After(time.Now()) { // further repairs come late too
+		d = max(d, repairedWithin)
+	}
 	if until := time.Now().Add(d); until.After(w.watch.until[e]) {
 		w.watch.until[e] = until
 	}
