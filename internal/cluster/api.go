@@ -53,6 +53,7 @@ type API struct {
 	changed  chan struct{} // closed at the end of a probe, and of the outage; nil before the first one
 	reopened time.Time     // the end of the last outage
 	spread   time.Duration // over which requests come back
+	proves   time.Time     // from when on silence proves something again
 }
 
 // ServerTime returns the API server's time, to within a second or so, according to the last response that agreed with
@@ -77,7 +78,7 @@ func (a *API) Earlier() time.Time {
 }
 
 // SilentUntil returns the time until which the silence of other replicas proves nothing, because an outage has cut them
-// off as well. It is zero if there was no outage. During one it is later than now: a request that is decided on now may be
+// off as well, or their requests have failed. It is zero if there was neither. During one it is later than now: a request that is decided on now may be
 // sent at its end.
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
@@ -85,10 +86,7 @@ func (a *API) SilentUntil() time.Time {
 	if a.down {
 		return time.Now().Add(lastProbe)
 	}
-	if a.reopened.IsZero() {
-		return time.Time{}
-	}
-	return a.reopened.Add(lastProbe + lastProbe/5 + a.spread) // others may have noticed the outage earlier
+	return a.proves
 }
 
 // Wrap returns a transport that monitors the requests of next. It is for rest.Config.
@@ -134,6 +132,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
+	if resp.StatusCode >= http.StatusInternalServerError && r.Method == http.MethodGet {
+		t.api.failed()
+	}
 	resp.Header.Del("Retry-After") // the caller has its own backoff
 	if watches {                   // its follower knows when it ends
 		deadline.Stop()
@@ -202,6 +203,7 @@ func (a *API) leave(probe, answered, givenUp bool) {
 	switch {
 	case answered && a.down:
 		a.down, a.reopened, a.spread = false, now, min(now.Sub(a.since)/2, maxSpread)
+		a.proves = now.Add(lastProbe + lastProbe/5 + a.spread) // others may have noticed the outage earlier
 	case !answered && !givenUp && !a.down:
 		a.down, a.since, a.changed, a.delays = true, now, make(chan struct{}), wait.Backoff(firstProbe, lastProbe)
 	}
@@ -218,6 +220,16 @@ func (a *API) leave(probe, answered, givenUp bool) {
 	if waited && (probe || answered) {
 		close(a.changed)
 		a.changed = make(chan struct{})
+	}
+}
+
+// failed records that a read, about which no webhook is asked, has failed: those of other replicas may have failed too, and
+// their watches begin again after a pause.
+func (a *API) failed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if proves := time.Now().Add(LastPause + LastPause/5); proves.After(a.proves) {
+		a.proves = proves
 	}
 }
 

@@ -333,6 +333,14 @@ func TestAfterAnOutageRequestsComeBackSpread(t *testing.T) {
 	}
 }
 
+func TestAReadThatFailsMeansThatOthersMayHaveFailedToo(t *testing.T) {
+	bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
+		w.answers(always(http.StatusInternalServerError, "{}"))
+		g.Expect(ask(ctx, through, get)).To(Equal(http.StatusInternalServerError))
+		g.Expect(api.SilentUntil()).To(BeTemporally("~", time.Now().Add(36*time.Second), time.Second))
+	})
+}
+
 func TestARequestThatIsGivenUpSaysNothing(t *testing.T) {
 	bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
 		w.answers(hangs)

@@ -80,6 +80,11 @@ var All = []Defect{
 		},
 	},
 	{
+		"failures-prove", "The silence of replicas whose watches have failed with a 500 counts as death.",
+		"A version is not recorded as gone while a replica of it runs: an API server answers 500 for half a minute and more, in a rollout.",
+		[]Edit{{"internal/cluster/api.go", "	if resp.StatusCode >= http.StatusInternalServerError && r.Method", "	if !@ && resp.StatusCode >= http.StatusInternalServerError && r.Method"}},
+	},
+	{
 		"F8", "A stop that meets a change of the steps leaves a configuration without a server.",
 		"After the stop of all replicas with UnregisterOnStop no configuration is left: a step leaves or enters Shadow within a second of the stop.",
 		[]Edit{
