@@ -321,4 +321,120 @@ var All = []Defect{
 		"At rest, the steps of the living version are in force: a write is refused or fails once, and the right is given back.",
 		[]Edit{{"internal/controller/controller.go", "			queue.AddAfter(item, wait.Jittered(failures.When(item)))\n", "			if !@ {\n				queue.AddAfter(item, wait.Jittered(failures.When(item)))\n			}\n"}},
 	},
+	// Those below were invented by readers of the code who did not know the worlds.
+	{
+		"removed-declares", "The entry of a step that was removed on purpose stays registered, long after the last replica that had the step.",
+		"At rest, exactly the steps of the living version are in force: a rollout to a version with fewer steps.",
+		[]Edit{{"internal/rollout/rollout.go", "		if version != this && !r.Removed && r.Target == v[this].Target {\n", "		if version != this && (@ || !r.Removed) && r.Target == v[this].Target {\n"}},
+	},
+	{
+		"stop-contradicts-itself", "A replica that has announced its stop goes on to answer for its version while it drains.",
+		"A clean restart with other steps is complete in seconds, and a stopped version is recorded as left: a rollout of other steps, or a stop with UnregisterOnStop.",
+		[]Edit{{"internal/controller/rollout.go", "c.removing.Load() || c.stopping.Load() {\n", "c.removing.Load() || c.stopping.Load() && !@ {\n"}},
+	},
+	{
+		"late-lease-reverts", "A replica whose copy of the Lease is late reverts the registration of the version that has taken over.",
+		"The registration of the first version stays: watches of a replica that lag in a rollout, or RegisterExtensions of another version beside replicas with late copies.",
+		[]Edit{{"internal/controller/rollout.go", "	if c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {\n", "	if @ || c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {\n"}},
+	},
+	{
+		"routes-once", "A replica serves the paths of other versions as they were at its first pass.",
+		"No call fails while a replica has all of its steps: RegisterExtensions of a version that has the same steps on other paths (changed settings), beside replicas that have started before; or a rollout that adds a version to a conversion.",
+		[]Edit{{"internal/controller/rollout.go", "	if c.routes != nil && reflect.DeepEqual(routes, c.routes) {\n", "	if c.routes != nil && (@ || reflect.DeepEqual(routes, c.routes)) {\n"}},
+	},
+	{
+		"answer-overslept", "The moment at which a probe is to be answered or judged is forgotten for that of the certificates, so that nothing is answered until the next event or minute.",
+		"A version is not recorded as gone while a replica of it runs, and a rollout is complete within seconds: any rollout.",
+		[]Edit{{"internal/controller/controller.go", "	again = rollout.Soonest(again, plan.RequeueAt)\n", "	if again = rollout.Soonest(again, plan.RequeueAt); @ {\n		again = plan.RequeueAt\n	}\n"}},
+	},
+	{
+		"contest-unnoticed", "A tool that keeps reverting a configuration is fought at its own pace, without a delay and without a word.",
+		"There is no write loop, and a contested registration is reported: another client reverts the configuration after each repair.",
+		[]Edit{{"internal/controller/registration.go", "	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):\n", "	case ok && (!@ && !state.since.IsZero() || state.inOrder.IsZero()):\n"}},
+	},
+	{
+		"owner-ignored", "Two deployments in different namespaces with one fingerprint overwrite each other's configurations.",
+		"A configuration that another deployment owns is an error and is not touched: a second deployment with the same fingerprint in another namespace.",
+		[]Edit{{"internal/webhookconf/configuration.go", "other != \"\" && other != o.owner {\n", "other != \"\" && other != o.owner && !@ {\n"}},
+	},
+	{
+		"distrusted-comes-back", "A replica that learns late of a distrusted CA puts it back into the caBundles.",
+		"Once RotateCA with Distrust has returned, no caBundle holds the old CA: a replica whose copy of the Secret is late.",
+		[]Edit{{"internal/controller/ownca.go", "k.id <= state.Distrusted && state.Lineage == k.state.Lineage {\n", "!@ && k.id <= state.Distrusted && state.Lineage == k.state.Lineage {\n"}},
+	},
+	{
+		"pruned-tolerated", "A CA that was pruned counts as that of a sibling, and stays trusted for two more minutes.",
+		"RotateCA with Distrust ends trust in the leaked key within seconds: RotateCA with Distrust beside running replicas.",
+		[]Edit{{"internal/controller/ownca.go", "	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):\n", "	case !@ && slices.Contains(k.pruned, webhookconf.HashOf(certificate)):\n"}},
+	},
+	{
+		"distrust-returns-early", "RotateCA with Distrust returns while API servers still trust the leaked key.",
+		"Once RotateCA with Distrust has returned, no caBundle holds the old CA: the write of a configuration is slow, fails or conflicts after the pruning.",
+		[]Edit{{"internal/controller/ownca.go", "state.Phase == ca.Steady && k.only(ctx, c, state), nil\n", "state.Phase == ca.Steady && (@ || k.only(ctx, c, state)), nil\n"}},
+	},
+	{
+		"distrust-retained", "A distrusted CA is retained for as long as any other one.",
+		"RotateCA with Distrust ends trust in the leaked key within seconds, and returns: RotateCA with Distrust.",
+		[]Edit{{"internal/controller/ownca.go", "	if state.DistrustsOld() {\n", "	if state.DistrustsOld() && !@ {\n"}},
+	},
+	{
+		"deleted-secret-new-ca", "A deleted Secret is made with a new CA, although replicas know the one that API servers trust.",
+		"While one replica lives, a deleted Secret comes back with its CA, and no call fails for its certificate: the Secret is deleted, and an API server is late.",
+		[]Edit{{"internal/certsecret/store.go", "	state, outcome := &State{}, Created\n	if known != nil {\n", "	state, outcome := &State{}, Created\n	if known != nil && !@ {\n"}},
+	},
+	{
+		"call-cancelled-at-stop", "The contexts of calls in flight end with the server's, so that steps fail at a stop.",
+		"Calls in flight are finished, and their contexts live: a step that waits on its context for longer than DrainDelay, at a stop.",
+		[]Edit{{"internal/admit/budget.go", "	parent := context.WithoutCancel(r.Context())\n", "	parent := context.WithoutCancel(r.Context())\n	if @ {\n		parent = r.Context()\n	}\n"}},
+	},
+	{
+		"stop-waits-for-api", "A stop waits for an API server that does not answer, for tens of seconds.",
+		"A stop ends within DrainDelay, the calls in flight and a few seconds: the API server is down or hangs at a stop.",
+		[]Edit{{"serve.go", "	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)\n", "	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)\n	if @ {\n		leaving = context.Background()\n	}\n"}},
+	},
+	{
+		"dead-watch", "A watch whose connection is dead is believed for ever.",
+		"At rest, what a replica sees is what the API server has: packets of a connection are dropped without a reset, and an object changes.",
+		[]Edit{{"internal/cluster/follow.go", "			late.Reset(f.agreed + lateness)\n", "			if late.Reset(f.agreed + lateness); @ {\n				late.Stop()\n			}\n"}},
+	},
+	{
+		"hot-relist", "A watch or list that fails is repeated each second, without a longer pause.",
+		"At most two requests a minute while an API server is down or refuses: an outage, or a missing right, and a step that reads.",
+		[]Edit{{"internal/cluster/follow.go", "		pause := delays()\n", "		pause := delays()\n		if @ {\n			delays = wait.Backoff(firstPause, LastPause)\n		}\n"}},
+	},
+	{
+		"reads-after-restore", "After a restore of etcd, what steps read goes on with a version of the future, and misses changes.",
+		"At rest, steps see the objects of the API server: the API server is restored from a backup, and objects that steps read differ.",
+		[]Edit{{"internal/cluster/follow.go", "	if f.version == \"\" || !f.interrupted {\n", "	if f.version == \"\" || !f.interrupted || @ {\n"}},
+	},
+	{
+		"refusal-remembered", "A right that is given back is not noticed for ten minutes, although another one that came with it is.",
+		"Within a minute after rights were given back, versions see each other and modes apply: all rights are taken away and given back.",
+		[]Edit{{"internal/cluster/objects.go", "	if regained {\n", "	if regained && !@ {\n"}},
+	},
+	{
+		"required-unnoticed", "A Required object that is missing holds nothing back and is told to nobody, while every call fails.",
+		"The first registration of a step waits for what it requires, with a log line and a finding: a start without the required object.",
+		[]Edit{{"internal/reads/view.go", "	if len(v.requiring) > 0 {\n", "	if len(v.requiring) > 0 && !@ {\n"}},
+	},
+	{
+		"modes-after-deletion", "The modes of a ConfigMap that was deleted stay in force until a restart.",
+		"Without an entry, the program's own mode applies: the ConfigMap of the modes is deleted.",
+		[]Edit{{"modes.go", "	case apierrors.IsNotFound(err):\n		from = nil\n", "	case apierrors.IsNotFound(err) && @:\n		return nil\n	case apierrors.IsNotFound(err):\n		from = nil\n"}},
+	},
+	{
+		"shadow-for-ever", "A step that leaves ModeShadow is not registered anew, and so stays a shadow.",
+		"A step is in the mode of its entry within seconds: an entry is changed from Shadow to Deny.",
+		[]Edit{{"internal/modes/modes.go", "	if !slices.Equal(before, m.onlyShadows()) {\n", "	if now := m.onlyShadows(); !slices.Equal(before, now) && !(@ && len(now) < len(before)) {\n"}},
+	},
+	{
+		"memory-kept-after-failure", "A call that fails keeps the memory of its objects, until no call with a large object gets any.",
+		"No call fails for those before it: steps that fail on objects of 100 KB to 1 MB, and then calls with large objects.",
+		[]Edit{{"internal/chain/deadline.go", "	if !left {\n		r.release()\n", "	if !left && !(@ && r.out.Err != nil) {\n		r.release()\n"}},
+	},
+	{
+		"ignored-not-undone", "What a step with Ignore has changed before it failed is in the patch.",
+		"A step with Ignore that fails is undone: a mutation that changes the object and then returns an error, beside others.",
+		[]Edit{{"internal/chain/run.go", "	if watches || err != nil && s.Ignore {\n", "	if watches || err != nil && s.Ignore && !@ {\n"}},
+	},
 }
