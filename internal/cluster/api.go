@@ -78,8 +78,8 @@ func (a *API) Earlier() time.Time {
 }
 
 // SilentUntil returns the time until which the silence of other replicas proves nothing, because an outage has cut them
-// off as well, or their requests have failed. It is zero if there was neither. During one it is later than now: a request that is decided on now may be
-// sent at its end.
+// off as well, or their reads may have failed as one here has. It is zero if there was neither. During an outage it is later
+// than now: a request that is decided on now may be sent at its end.
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -126,14 +126,14 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 	w.excuse(strange, 4*within+settling)
 	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
 	for range 1 + rng.IntN(3) { // it is started again
-		w.another1(steps, elsewhere, rng, within)
+		w.startAnother(steps, elsewhere, rng, within)
 		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 			return
 		}
 	}
 }
 
-func (w *World) another1(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
+func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
 	h := newHost("another program")
 	c := w.newWire(h, rng)
 	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, func(o *eirinix.ManagerOptions) {
