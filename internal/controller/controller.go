@@ -335,7 +335,9 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 			again = rollout.Soonest(again, c.Now().Add(wait))
 			break
 		}
-		did, err = c.publish(ctx, plan, due)
+		if did, err = c.publish(ctx, plan, due); err == nil && !did && plan.Apply != nil {
+			did, err = true, plan.Apply(ctx)
+		}
 		c.forget("registration", err == nil || conflicts(err))
 	case due.trust:
 		plan.Blocked = fmt.Sprintf("%s; call RegisterExtensions", due.reason)

@@ -202,6 +202,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 			plan.Missing = step.Reason
 		} else {
 			plan.Surplus = step.Reason
+			k.record(c, &plan, state, o) // it may stay for days
 		}
 	case ca.Wait:
 		k.record(c, &plan, state, o)

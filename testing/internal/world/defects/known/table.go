@@ -212,6 +212,12 @@ var All = []Defect{
 		written`}},
 	},
 
+	{
+		"record-surplus", "RegisterExtensions records no caBundle for serving halves as long as one holds a CA that is not needed any more.",
+		"A replica without a right on configurations gets ready: a split deployment whose CA was lost while no replica ran.",
+		[]Edit{{"internal/controller/ownca.go", "			k.record(c, &plan, state, o) // it may stay for days\n", "			if !@ {\n				k.record(c, &plan, state, o)\n			}\n"}},
+	},
+
 	// Serving, and the stop.
 	{
 		"ready-draining", "A replica that stops stays ready, so that calls still come when its port closes.",
