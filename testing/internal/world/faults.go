@@ -208,7 +208,7 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 
 // mostInOutage and mostRefused are the numbers of requests of a replica in a minute in which no API server answers (DESIGN says
 // two, for one outage), and in which a right is missing.
-const mostInOutage, mostRefused = 12, 30
+const mostInOutage, mostRefused = 16, 30
 
 // restrains sees how many requests replicas make in the last minute of a state that lasts for d.
 func (w *World) restrains(d time.Duration, most int) {
@@ -362,7 +362,7 @@ func (w *World) cannot(began time.Time, what string, err error) {
 }
 
 func (w *World) rotate(_ Fault, rng *rand.Rand) {
-	if p := w.any(rng); p != nil && rng.IntN(2) == 0 {
+	if p := w.any(rng); p != nil && !w.plan.Split && rng.IntN(2) == 0 {
 		w.tell(p, "is asked for a rotation of the CA")
 		ctx, cancel := w.ctx()
 		defer cancel()
@@ -432,6 +432,25 @@ func (w *World) await(r release) bool {
 	return false
 }
 
+// registersEvery is how often the CronJob of a split deployment runs.
+const registersEvery = 3 * time.Minute
+
+// cron is that CronJob. While a rollout is under way it is still that of the version before: the serving half comes first.
+func (w *World) cron() {
+	rng := w.stream("cron", 0)
+	last := w.releases[0]
+	for wait := time.Second; w.wait(wait); wait = registersEvery {
+		w.mu.Lock()
+		wanted := w.wanted
+		rolls := slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation })
+		w.mu.Unlock()
+		if !rolls && !wanted.crashes {
+			last = wanted
+		}
+		w.orders(last, rng)
+	}
+}
+
 func (w *World) register(f Fault, rng *rand.Rand) {
 	r := w.live(rng)
 	if len(w.releases) > 1 && rng.IntN(2) == 0 { // the serving half first
@@ -443,6 +462,10 @@ func (w *World) register(f Fault, rng *rand.Rand) {
 			return
 		}
 	}
+	w.orders(r, rng)
+}
+
+func (w *World) orders(r release, rng *rand.Rand) {
 	w.mu.Lock()
 	w.watch.ordered = time.Now()
 	clear(w.watch.force) // it registers its steps, and no others

@@ -24,6 +24,7 @@ type Plan struct {
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
 	Converts                    bool
+	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Late                        bool          // what steps read comes after the program
 	Unregister                  bool          // UnregisterOnStop
 	Drain                       time.Duration // DrainDelay; 0: the default
@@ -55,7 +56,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -119,6 +120,14 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	}
 	if rng.IntN(12) == 0 || slices.Contains(kinds, "mode") && rng.IntN(3) == 0 { // for a laptop
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
+	}
+	if rng.IntN(12) == 0 && !p.Unregister {
+		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime = true, false, false, false, 0
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists"}, k) })
+		if len(kinds) == 0 {
+			kinds = []string{"rollout"}
+			p.Versions = 3
+		}
 	}
 	for at := firstFault; ; {
 		at += time.Duration(rng.ExpFloat64() * float64(25*time.Minute))

@@ -215,7 +215,11 @@ func (w *World) start(r release) *process {
 		ended: make(chan struct{}), gone: make(chan struct{}), began: time.Now(),
 	}
 	p.wire = w.newWire(p.host, w.stream("wire", n))
-	p.manager = w.newManager(p.host, p.wire, name, p.address)
+	p.manager = w.newManager(p.host, p.wire, name, p.address, func(o *eirinix.ManagerOptions) {
+		if p.wire.serves = w.plan.Split; p.wire.serves {
+			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
+		}
+	})
 	if err := r.add(p.manager); err != nil {
 		w.violate("%s cannot be made: %v", p, err)
 		close(p.ended)

@@ -63,6 +63,9 @@ func (w *World) excuse(e excuse, d time.Duration) {
 	if e == spoiled && w.watch.contest.Add(2*quiet).After(time.Now()) { // further repairs come late too
 		d = max(d, repairedWithin)
 	}
+	if w.plan.Split && (e == spoiled || e == lapsed) { // only the CronJob mends
+		d += registersEvery
+	}
 	if until := time.Now().Add(d); until.After(w.watch.until[e]) {
 		w.watch.until[e] = until
 	}
@@ -267,8 +270,8 @@ func (w *World) recorded(versions rollout.Versions) {
 		failing, frozen := s.state()
 		return failing != 0 || frozen != nil
 	})
-	if w.watch.ordered.Add(time.Minute).After(time.Now()) && w.excused(slow, time.Now().Add(-time.Minute)) {
-		return // replicas claim an order once they hear of it, which they may not have done before the next one
+	if w.plan.Split || w.watch.ordered.Add(time.Minute).After(time.Now()) && w.excused(slow, time.Now().Add(-time.Minute)) {
+		return // replicas claim an order once they hear of it, which they may not have done before the next one; serving halves do not
 	}
 	for digest, r := range versions {
 		name := stepsOf(r)

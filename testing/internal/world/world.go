@@ -140,6 +140,9 @@ func (w *World) run() Result {
 	if w.plan.Late {
 		w.tasks.Go(w.late)
 	}
+	if w.plan.Split {
+		w.tasks.Go(w.cron)
+	}
 	if w.wait(w.plan.Lasts - quiet) {
 		w.rest()
 	}
