@@ -126,6 +126,12 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 	w.excuse(strange, 4*within+settling)
 	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
 	for range 1 + rng.IntN(3) { // it is started again
+		w.mu.Lock()
+		stands := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
+		w.mu.Unlock()
+		if !stands || w.plan.Split { // it would take the place of ours, for which a serving half does not speak
+			return
+		}
 		w.startAnother(steps, elsewhere, rng, within)
 		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 			return

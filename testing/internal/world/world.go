@@ -453,7 +453,7 @@ func (w *World) endedByItself(p *process) {
 	select {
 	case <-w.over:
 	default:
-		if !w.troubledSince(p.began, slow, lapsed) {
+		if !w.troubledSince(p.began, slow, lapsed, strange) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}
 	}
