@@ -310,7 +310,9 @@ func (c *Controller) Remove(ctx context.Context) (left bool, err error) {
 			return answers
 		})
 		if apierrors.IsForbidden(err) && !conf.Holds(c.desired.Entries) {
-			continue // it holds no entry of this version, so no right is needed
+			if found, err := conf.Get(ctx); err != nil || !found.Exists {
+				continue // as far as can be seen there is nothing to remove, so no right is needed
+			}
 		}
 		if err != nil {
 			return left, err

@@ -218,6 +218,17 @@ var All = []Defect{
 		[]Edit{{"internal/controller/ownca.go", "			k.record(c, &plan, state, o) // it may stay for days\n", "			if !@ {\n				k.record(c, &plan, state, o)\n			}\n"}},
 	},
 
+	{
+		"unregister-forbidden", "Unregister succeeds without the right to delete a configuration, which stays and is kept by no replica.",
+		"A configuration is there or is not when Unregister has succeeded: Unregister without the right to delete one of two.",
+		[]Edit{{"internal/controller/registration.go", "			if found, err := conf.Get(ctx); err != nil || !found.Exists {\n", "			if found, err := conf.Get(ctx); @ || err != nil || !found.Exists {\n"}},
+	},
+	{
+		"unregister-resume", "After an Unregister that has failed, the running program repairs its registration no more.",
+		"Drift of the configurations is repaired: Unregister of a running Manager fails (outage, refused delete), and a configuration is deleted or edited later.",
+		[]Edit{{"register.go", "			running.controller.Resume() // the remaining", "			if !@ {\n				running.controller.Resume()\n			} // the remaining"}},
+	},
+
 	// Serving, and the stop.
 	{
 		"ready-draining", "A replica that stops stays ready, so that calls still come when its port closes.",
