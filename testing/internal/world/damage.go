@@ -112,6 +112,37 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 	}
 }
 
+// unregister has each replica take the registration away, for which it lacks the right, and deletes a configuration later. It is
+// repaired as before.
+func (w *World) unregister(f Fault, _ *rand.Rand) {
+	if w.plan.Split {
+		return
+	}
+	b := belongings[0]
+	w.rights.set("delete", resources[b.kind].Resource, true)
+	w.mu.Lock()
+	all := slices.Clone(w.processes)
+	w.mu.Unlock()
+	for _, p := range all {
+		ctx, cancel := w.ctx()
+		ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
+		err := p.manager.Unregister(ctx)
+		cancelTimeout()
+		cancel()
+		w.tell(p, "is asked to unregister, without the right: %v", err)
+		if err == nil && w.find(b.kind, b.namespace, b.name) != nil {
+			w.violate("%s has unregistered, and there is still a %s", p, b.kind)
+		}
+	}
+	w.rights.set("delete", resources[b.kind].Resource, false)
+	if w.wait(f.For) {
+		w.harms(b)
+		w.tell(fate, "deletes the %s", b.kind)
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+		w.observe()
+	}
+}
+
 // mostRepairs is how often a configuration is repaired that a tool reverts again and again, in half an hour: each repair comes
 // later, until it takes ten minutes.
 const mostRepairs, repairedWithin = 40, 10*time.Minute + settling

@@ -48,6 +48,7 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"lists":              (*World).lists,
 	"contest":            (*World).contest,
 	"another program":    (*World).another,
+	"unregistration":     (*World).unregister,
 }
 
 const fate = named("fate")

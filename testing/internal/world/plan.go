@@ -129,6 +129,9 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 			p.Versions = 3
 		}
 	}
+	if rng.IntN(8) == 0 { // it starts amid a fault
+		p.Faults = append(p.Faults, Fault{Kind: kinds[rng.IntN(len(kinds))], At: time.Duration(rng.Int64N(int64(5 * time.Second))), For: time.Duration(rng.ExpFloat64() * float64(time.Minute)), Draw: rng.Uint64()})
+	}
 	for at := firstFault; ; {
 		at += time.Duration(rng.ExpFloat64() * float64(25*time.Minute))
 		for met := at; ; met += time.Duration(rng.Int64N(int64(20 * time.Second))) {
