@@ -96,17 +96,11 @@ func (w *World) rollout(f Fault, rng *rand.Rand) {
 		w.paused = time.Now().Add(3 * f.For)
 	}
 	w.wanted = w.releases[rng.IntN(len(w.releases))]
-	w.turn()
+	w.generation++
 	to := w.wanted.name
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s", to)
 	w.wake()
-}
-
-// turn begins a rollout. The caller holds mu.
-func (w *World) turn() {
-	w.generation++
-	w.watch.turned = time.Now()
 }
 
 func (w *World) restart(Fault, *rand.Rand) {
@@ -128,7 +122,7 @@ func (w *World) crashLoop(f Fault, rng *rand.Rand) {
 		return
 	}
 	w.wanted = broken
-	w.turn()
+	w.generation++
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s", broken.name)
 	w.wake()
@@ -136,7 +130,7 @@ func (w *World) crashLoop(f Fault, rng *rand.Rand) {
 	w.mu.Lock()
 	if w.wanted.crashes {
 		w.wanted = good
-		w.turn()
+		w.generation++
 	}
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s again", good.name)

@@ -51,7 +51,6 @@ type promises struct {
 	damaged time.Time            // when an object of the program was last harmed
 	contest time.Time            // when a tool has last reverted a configuration
 	stirred time.Time            // when something has happened that makes replicas ask
-	turned  time.Time            // when a person has last rolled out another version
 	left    map[string]time.Time // when a version was last replaced in the configurations
 	lonely  time.Time            // the last moment at which no replica was ready
 }
@@ -125,7 +124,7 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 			p.written[key] = h
 		}
 	}
-	if w.plan.Late && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
+	if w.plan.Late && w.watch.ordered.IsZero() && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
 		w.breaks("the step %s is registered before there is what it requires", reader)
 	}
 	var gone []string
@@ -173,7 +172,8 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 		w.watch.left = map[string]time.Time{}
 	}
 	w.watch.left[from] = time.Now()
-	if t := w.watch.left[to]; !t.IsZero() && w.watch.turned.Before(t) && w.watch.ordered.Before(t) && !w.troubledSince(t, rough, slow, spoiled, lapsed, apart) {
+	came := func(p *process) bool { return p.release.declares() == w.watch.digests[to] && p.began.After(w.watch.left[to]) }
+	if t := w.watch.left[to]; !t.IsZero() && !slices.ContainsFunc(w.processes, came) && w.watch.ordered.Before(t) && !w.troubledSince(t, rough, slow, spoiled, lapsed, apart) {
 		w.breaks("the version with the steps %s, which had given way, is registered again", w.watch.digests[to])
 	}
 	for e := range excuses {
