@@ -172,8 +172,11 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 		w.watch.left = map[string]time.Time{}
 	}
 	w.watch.left[from] = time.Now()
-	came := func(p *process) bool { return p.release.declares() == w.watch.digests[to] && p.began.After(w.watch.left[to]) }
-	if t := w.watch.left[to]; !t.IsZero() && !slices.ContainsFunc(w.processes, came) && w.watch.ordered.Before(t) && !w.troubledSince(t, rough, slow, spoiled, lapsed, apart) {
+	t := w.watch.left[to]
+	came := func(p *process) bool { return p.release.declares() == w.watch.digests[to] && p.began.After(t) }
+	lives := func(p *process) bool { return p.release.declares() == w.watch.digests[from] && !p.leaving }
+	if !t.IsZero() && slices.ContainsFunc(w.processes, lives) && !slices.ContainsFunc(w.processes, came) && w.watch.ordered.Before(t) &&
+		!w.troubledSince(t, rough, slow, spoiled, lapsed, apart) {
 		w.breaks("the version with the steps %s, which had given way, is registered again", w.watch.digests[to])
 	}
 	for e := range excuses {
