@@ -245,7 +245,7 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 		}
 		if err != nil {
 			for _, half := range created { // half a registration would reject objects forever
-				if wait.Transient(err) {
+				if wait.Transient(err) || conflicts(err) || wait.Vanished(err) {
 					break // a later pass completes it
 				}
 				if _, undo := half.Delete(ctx, nil); undo != nil {

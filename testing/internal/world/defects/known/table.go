@@ -219,6 +219,11 @@ var All = []Defect{
 	},
 
 	{
+		"half-undone", "A version that loses a race takes back the half of its registration that it has just written.",
+		"A step that a living version declares stays in force: a stop with UnregisterOnStop while the next version registers.",
+		[]Edit{{"internal/controller/registration.go", "				if wait.Transient(err) || conflicts(err) || wait.Vanished(err) {\n", "				if wait.Transient(err) || !@ && (conflicts(err) || wait.Vanished(err)) {\n"}},
+	},
+	{
 		"unregister-forbidden", "Unregister succeeds without the right to delete a configuration, which stays and is kept by no replica.",
 		"A configuration is there or is not when Unregister has succeeded: Unregister without the right to delete one of two.",
 		[]Edit{{"internal/controller/registration.go", "			if found, err := conf.Get(ctx); err != nil || !found.Exists {\n", "			if found, err := conf.Get(ctx); @ || err != nil || !found.Exists {\n"}},
@@ -348,11 +353,6 @@ var All = []Defect{
 		"stop-contradicts-itself", "A replica that has announced its stop goes on to answer for its version while it drains.",
 		"A clean restart with other steps is complete in seconds, and a stopped version is recorded as left: a rollout of other steps, or a stop with UnregisterOnStop.",
 		[]Edit{{"internal/controller/rollout.go", "c.removing.Load() || c.stopping.Load() {\n", "c.removing.Load() || c.stopping.Load() && !@ {\n"}},
-	},
-	{
-		"late-lease-reverts", "A replica whose copy of the Lease is late reverts the registration of the version that has taken over.",
-		"The registration of the first version stays: watches of a replica that lag in a rollout, or RegisterExtensions of another version beside replicas with late copies.",
-		[]Edit{{"internal/controller/rollout.go", "	if c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {\n", "	if @ || c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {\n"}},
 	},
 	{
 		"routes-once", "A replica serves the paths of other versions as they were at its first pass.",
