@@ -132,6 +132,7 @@ var promises = map[string][]promise{
 		{"has none if `*Call.DryRun`", "", "a duty of the step"},
 		{"with a code of 500 or more", chains, "in EiriniX's form"},
 		{"a step runs again when a later one", chains, "runs a step again that a later one has given something to do, once"},
+		{"can be the last one of a call that is still registered with `Fail`", chains, "but not where another version has a step in the call that may not"},
 		{"The object is decoded once", chains, "is one operation, however many steps made it"},
 		{"Beyond 30 s, there are several calls", grouping, "is followed by another one where it has no time for a step"},
 		{"| a call |", grouping, "5 s for all that name none, together"},
