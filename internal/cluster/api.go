@@ -78,8 +78,8 @@ func (a *API) Earlier() time.Time {
 }
 
 // SilentUntil returns the time until which the silence of other replicas proves nothing, because an outage has cut them
-// off as well, or their reads may have failed as one here has. It is zero if there was neither. During an outage it is later
-// than now: a request that is decided on now may be sent at its end.
+// off as well, or their reads of the Lease may have failed as one here has. It is zero if there was neither. During an
+// outage it is later than now: a request that is decided on now may be sent at its end.
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,8 +111,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		deadline.Stop()
 		ends = time.Time{}
 	}
-	spread := maxSpread
-	if watches && strings.Contains(r.URL.Path, "/leases") {
+	spread, leases := maxSpread, strings.Contains(r.URL.Path, "/leases")
+	if watches && leases {
 		spread = spreadLease
 	}
 	end := func() { deadline.Stop(); cancel(nil) }
@@ -132,7 +132,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
-	if resp.StatusCode >= http.StatusInternalServerError && r.Method == http.MethodGet {
+	if resp.StatusCode >= http.StatusInternalServerError && r.Method == http.MethodGet && (leases || r.URL.Path == "/version") {
 		t.api.failed()
 	}
 	resp.Header.Del("Retry-After") // the caller has its own backoff
@@ -223,8 +223,8 @@ func (a *API) leave(probe, answered, givenUp bool) {
 	}
 }
 
-// failed records that a read, about which no webhook is asked, has failed: those of other replicas may have failed too, and
-// their watches begin again after a pause.
+// failed records that a Lease, or the first thing that a process asks, could not be read: other replicas may not have read the
+// Lease either, and their watches of it begin again after a pause. What fails for another kind alone proves nothing of them.
 func (a *API) failed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

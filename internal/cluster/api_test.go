@@ -333,10 +333,12 @@ func TestAfterAnOutageRequestsComeBackSpread(t *testing.T) {
 	}
 }
 
-func TestAReadThatFailsMeansThatOthersMayHaveFailedToo(t *testing.T) {
+func TestALeaseThatCannotBeReadMeansThatOthersMayBeDeafToo(t *testing.T) {
 	bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
 		w.answers(always(http.StatusInternalServerError, "{}"))
 		g.Expect(ask(ctx, through, get)).To(Equal(http.StatusInternalServerError))
+		g.Expect(api.SilentUntil()).To(BeZero(), "one kind can fail for ever")
+		g.Expect(ask(ctx, through, "/apis/coordination.k8s.io/v1/namespaces/cf/leases/one")).To(Equal(http.StatusInternalServerError))
 		g.Expect(api.SilentUntil()).To(BeTemporally("~", time.Now().Add(36*time.Second), time.Second))
 	})
 }

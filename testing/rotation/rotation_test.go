@@ -57,13 +57,8 @@ var _ = Describe("A rotation of the CA", func() {
 	}, SpecTimeout(4*time.Hour))
 })
 
-const (
-	// atRest is longer than any question or pause.
-	atRest = 15 * time.Second
-
-	// maxWrites is how often an object may be written for one fault.
-	maxWrites = 3
-)
+// atRest is longer than any question or pause, and maxWrites is how often an object may be written for one fault.
+const atRest, maxWrites = 15 * time.Second, 3
 
 const firstRule, secondRule = "first-rule", "second-rule"
 
