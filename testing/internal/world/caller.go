@@ -379,10 +379,15 @@ func (s *apiServer) dial(ctx context.Context) (net.Conn, error) {
 		return nil, refused("the Service without endpoints")
 	}
 	conn, err := s.w.network.dial(ctx, s.w.controlPlane, at)
-	if late := s.w.lag(); err == nil && late%8 == 0 { // at random
-		time.Sleep(min(late, slowest/2)) // it says nothing at first
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	select { // some connections say nothing at first
+	case <-time.After(s.w.hesitation()):
+		return conn, nil
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), conn.Close())
+	}
 }
 
 // reset closes all connections that are kept.

@@ -47,6 +47,13 @@ func (h *host) serves() *http.ServeMux {
 	return h.mux
 }
 
+// listening returns when its server began to listen; zero before.
+func (h *host) listening() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since
+}
+
 func (h *host) listens(mux *http.ServeMux) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

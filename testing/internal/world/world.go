@@ -129,6 +129,16 @@ func (w *World) lag() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(w.plan.Lag) + 1))
 }
 
+// hesitation is how long the first bytes of a connection take; usually no time.
+func (w *World) hesitation() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rng.IntN(8) > 0 {
+		return 0
+	}
+	return time.Duration(w.rng.Int64N(int64(min(w.plan.Lag, slowest/2))))
+}
+
 func (w *World) run() Result {
 	if err := w.makeCluster(); err != nil {
 		w.violate("no cluster: %v", err)

@@ -1,0 +1,241 @@
+package world
+
+// This file is the callers, and how each admission is judged.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// callAll admits objects all the time, and more of them after each fault.
+func (w *World) callAll() {
+	var at []time.Duration
+	rng := w.stream("calls", 0)
+	for t := 30 * time.Second; t < w.plan.Lasts; t += time.Duration(rng.ExpFloat64() * float64(w.plan.Calls)) {
+		at = append(at, t)
+	}
+	for _, f := range w.plan.Faults {
+		for range 8 { // while the first answers to it come about
+			at = append(at, f.At+time.Duration(rng.Int64N(int64(8*time.Second))))
+		}
+		for range 6 {
+			at = append(at, f.At+time.Duration(rng.Int64N(int64(30*time.Second))), f.At+f.For+time.Duration(rng.Int64N(int64(3*time.Minute))))
+		}
+	}
+	slices.Sort(at)
+	for i, t := range at {
+		if !w.wait(time.Until(w.began.Add(t))) {
+			return
+		}
+		w.tasks.Go(func() { w.admit(w.stream("call", i), i) })
+		if w.plan.Converts {
+			w.tasks.Go(func() { w.list(w.stream("list", i)) })
+		}
+	}
+}
+
+// admit has an API server admit a pod, and judges how it does.
+func (w *World) admit(rng *rand.Rand, n int) {
+	s := w.servers[rng.IntN(len(w.servers))]
+	if failing, frozen := s.state(); failing != 0 || frozen != nil {
+		return // it admits nothing
+	}
+	w.mu.Lock()
+	w.look()
+	w.counts.Admissions++
+	began := time.Now()
+	w.mu.Unlock()
+	pod := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("pod%d", n), "namespace": "shop"},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.com/main"}}},
+	}}
+	deny := ""
+	if rng.IntN(3) > 0 {
+		deny = plain[rng.IntN(len(plain))]
+	}
+	named := map[string]string{denyLabel: deny}
+	if rng.IntN(8) == 0 {
+		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
+	}
+	if rng.IntN(6) == 0 {
+		named[failLabel] = "yes"
+	}
+	pod.SetLabels(named)
+	if n < 0 { // large: a container takes more memory than its text
+		deny, named = "", nil
+		pod.SetLabels(nil)
+		var all []any
+		for i := range 20_000 {
+			all = append(all, map[string]any{"name": fmt.Sprint("c", i), "image": "i"})
+		}
+		pod.Object["spec"].(map[string]any)["initContainers"] = all
+	}
+	a := ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}
+	if rng.IntN(12) == 0 {
+		a.operation, a.old, deny = admissionv1.Update, pod.DeepCopy(), lenient
+		pod.SetLabels(map[string]string{"changed": "yes"})
+	}
+	ctx, cancel := w.ctx()
+	defer cancel()
+	v := s.admit(ctx, a)
+	if ctx.Err() != nil {
+		return
+	}
+	w.prompt(s, began, named[slowLabel] != "", v)
+	w.judge(s, deny, began, v)
+}
+
+// atOnce is how long an admission may take in which no step waits and no wire is broken: computing takes no time here.
+const atOnce = 2 * time.Second
+
+// prompt looks at the time that an admission has taken.
+func (w *World) prompt(s *apiServer, began time.Time, waits bool, v verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if took := time.Since(began); took > atOnce && !waits && !w.troubledSince(began, rough, slow, spoiled, evicted, apart) && !w.excused(unread, began) {
+		w.breaks("%s admitted a pod in %s, although no step waits (%s)", s.name, took.Round(time.Millisecond), v)
+	}
+}
+
+// judge looks at how a pod was admitted. deny is the step that would have denied it, if there is one.
+func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look()
+	p := &w.watch
+	now := time.Now()
+	switch {
+	case deny == lenient:
+		if v.failed != nil || v.denied != "" {
+			w.breaks("%s: a change of a pod, which no step with Fail selects, is %s", s.name, v)
+		}
+	case v.failed != nil && w.plan.Reads && (w.excused(unread, began) || w.excused(slow, began)):
+	case v.failed != nil:
+		if w.reachable(began) {
+			w.breaks("%s refused a pod although a replica could be reached: %v", s.name, v.failed)
+		}
+	case v.denied != "":
+		w.counts.Denials++
+		if deny == "" || !strings.HasSuffix(v.denied, deny+" denies") {
+			w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
+		}
+		if m := w.modes[deny]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
+			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
+		}
+		if p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
+			p.force[deny] = now
+		}
+	default:
+		w.readsWell(s, began, v)
+		if v.object.GetLabels()[failLabel] != "" && v.object.GetAnnotations()[halfway] != "" {
+			w.breaks("%s: what a step with failurePolicy Ignore did before it failed is in the object", s.name)
+		}
+		for _, step := range append(slices.Clip(plain), reader) {
+			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
+				p.force[step] = now
+			}
+			if !w.mustRun(step, began) {
+				continue
+			}
+			if step == deny && w.denies(step, began) {
+				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
+			} else if step != deny && v.object.GetAnnotations()["ran-"+step] == "" {
+				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
+			}
+		}
+	}
+}
+
+// reachable reports whether a call of a request that began then must have been answered. The caller holds mu.
+func (w *World) reachable(began time.Time) bool {
+	cut := w.excused(evicted, began) && w.excused(slow, began)
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
+}
+
+// modeOf is the mode that a person has given to a step.
+type modeOf struct {
+	mode  eirinix.Mode
+	since time.Time
+}
+
+// inMode is how long a mode takes until it is in force everywhere. A step that leaves Shadow is registered first.
+const inMode = time.Minute
+
+// denies reports whether a step must have denied. The caller holds mu.
+func (w *World) denies(step string, began time.Time) bool {
+	m := w.modes[step]
+	if m.mode == "" {
+		return true
+	}
+	for e := range excuses { // the change may have been kept from a replica
+		if w.excused(e, m.since) {
+			return false
+		}
+	}
+	return m.mode == eirinix.ModeDeny && m.since.Add(inMode).Before(began)
+}
+
+// policyVersion is the policy from a moment on. Generation 0 is none.
+type policyVersion struct {
+	generation int
+	from       time.Time
+}
+
+// staleBy is how old the objects that a step sees may be: MaxStale, and the time of the call.
+const staleBy = time.Minute + requestTime
+
+// readsWell looks at the policy that a pod was admitted with. The caller holds mu.
+func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
+	seen, ran := v.object.GetAnnotations()["ran-"+reader]
+	if !ran {
+		return
+	}
+	if seen == none {
+		w.breaks("%s admitted a pod by a step that requires a policy, and there was none", s.name)
+	}
+	for i := len(w.policies) - 1; i >= 0; i-- { // a restore brings an earlier one back
+		if strconv.Itoa(w.policies[i].generation) != seen {
+			continue
+		}
+		if i+1 < len(w.policies) && w.policies[i+1].from.Add(staleBy).Before(began) {
+			w.breaks("%s admitted a pod by policy %s, which was replaced %s before", s.name, seen, began.Sub(w.policies[i+1].from))
+		}
+		return
+	}
+}
+
+// mustRun reports whether a step must have run on an object of a request that began then. The caller holds mu.
+func (w *World) mustRun(step string, began time.Time) bool {
+	p := &w.watch
+	covered := p.covered[step]
+	switch {
+	case covered.IsZero() || w.excused(spoiled, began) || w.plan.Unregister: // which leaves gaps, as documented
+		return false
+	case w.excused(apart, began) && w.moves(step): // a replica that hears of no version answers by its own calls
+		return false
+	case !p.force[step].IsZero():
+		return p.force[step].Add(w.plan.Lag + p.late).Before(began)
+	}
+	since := covered
+	if p.ordered.After(since) {
+		since = p.ordered
+	}
+	for e := range excuses {
+		if until := p.until[e]; until.After(since) {
+			since = until
+		}
+	}
+	if p.lonely.After(since) {
+		since = p.lonely
+	}
+	return since.Add(inForce).Before(began)
+}

@@ -1,0 +1,336 @@
+package world
+
+// This file is what people do to a program, and tools of theirs that do not serve.
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+func (w *World) rollout(f Fault, rng *rand.Rand) {
+	w.mu.Lock()
+	if rng.IntN(2) == 0 { // it is not finished at once
+		w.paused = time.Now().Add(3 * f.For)
+	}
+	w.wanted = w.releases[rng.IntN(len(w.releases))]
+	w.generation++
+	to := w.wanted.name
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s", to)
+	w.wake()
+}
+
+func (w *World) restart(Fault, *rand.Rand) {
+	w.mu.Lock()
+	w.generation++
+	w.mu.Unlock()
+	w.tell(fate, "restarts all replicas in turn")
+	w.wake()
+}
+
+// crashLoop rolls out a version whose replicas end before they are ready, and takes it back.
+func (w *World) crashLoop(f Fault, rng *rand.Rand) {
+	broken := w.releases[rng.IntN(len(w.releases))]
+	broken.name, broken.crashes = broken.name+" (broken)", true
+	w.mu.Lock()
+	good := w.wanted
+	if good.crashes {
+		w.mu.Unlock()
+		return
+	}
+	w.wanted = broken
+	w.generation++
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s", broken.name)
+	w.wake()
+	w.wait(f.For)
+	w.mu.Lock()
+	if w.wanted.crashes {
+		w.wanted = good
+		w.generation++
+	}
+	w.mu.Unlock()
+	w.tell(fate, "rolls out %s again", good.name)
+	w.wake()
+}
+
+func (w *World) scale(f Fault, rng *rand.Rand) {
+	if n := rng.IntN(w.plan.Replicas + 3); n > 0 {
+		w.scaleTo(n)
+		return
+	}
+	w.scaleTo(0)
+	w.wait(f.For)
+	w.scaleTo(w.plan.Replicas)
+}
+
+func (w *World) scaleTo(n int) {
+	w.mu.Lock()
+	w.replicas = n
+	w.mu.Unlock()
+	w.tell(fate, "scales to %d replicas", n)
+	w.wake()
+}
+
+// tool runs an operation of a process that does not serve.
+func (w *World) tool(what string, of release, rng *rand.Rand, do func(context.Context, *eirinix.ExtensionManager) error) {
+	ctx, cancel := w.ctx()
+	defer cancel()
+	ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
+	defer cancelTimeout()
+	h := newHost("a tool")
+	c := w.newWire(h, rng)
+	m := w.newManager(h, c, "a tool", "10.2.0.1:"+port)
+	if err := of.add(m); err != nil {
+		w.violate("a tool cannot be made: %v", err)
+		return
+	}
+	w.tell(named("a tool"), "%s", what)
+	began := time.Now()
+	if err := do(ctx, m); err != nil {
+		w.tell(named("a tool"), "cannot: %v", err)
+		w.cannot(began, what, err)
+	}
+	m.Stop()
+	h.cut(true)
+	c.cut()
+}
+
+// dies ends a context soon.
+func (w *World) dies(ctx context.Context, rng *rand.Rand) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	time.AfterFunc(time.Duration(rng.Int64N(int64(time.Second))), cancel)
+	return ctx
+}
+
+// cannot judges an operation that has failed.
+func (w *World) cannot(began time.Time, what string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.over:
+		return
+	default:
+	}
+	for e := range excuses {
+		if w.excused(e, began) {
+			return
+		}
+	}
+	if strings.Contains(what, "rotat") && (w.plan.CALifetime > 0 || !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore")) {
+		return // a further one waits until the one before is over, which may take days
+	}
+	w.breaks("%s fails although nothing is in its way: %v", what, err)
+}
+
+func (w *World) rotate(_ Fault, rng *rand.Rand) {
+	if p := w.any(rng); p != nil && !w.plan.Split && rng.IntN(2) == 0 {
+		w.tell(p, "is asked for a rotation of the CA")
+		ctx, cancel := w.ctx()
+		defer cancel()
+		ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
+		defer cancelTimeout()
+		began := time.Now()
+		if err := p.manager.RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
+			w.tell(p, "cannot: %v", err)
+			select {
+			case <-p.gone: // it stops meanwhile
+			default:
+				w.cannot(began, "a rotation", err)
+			}
+		}
+		return
+	}
+	w.tool("rotates the CA", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		return m.RotateCA(ctx, eirinix.RotateOptions{})
+	})
+}
+
+func (w *World) distrust(_ Fault, rng *rand.Rand) {
+	w.excuse(evicted, 10*time.Minute)
+	var old []byte // the CA that is to go
+	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
+		if state, err := decode(secret); err == nil {
+			if authority, err := state.Current(); err == nil {
+				old = authority.CertificatePEM
+			}
+		}
+	}
+	w.tool("rotates the CA and distrusts the old one", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		if rng.IntN(2) == 0 {
+			_ = m.RotateCA(w.dies(ctx, rng), eirinix.RotateOptions{Distrust: true})
+			w.tell(named("a tool"), "is interrupted")
+			return nil
+		}
+		err := m.RotateCA(ctx, eirinix.RotateOptions{Distrust: true})
+		if err == nil && old != nil {
+			w.evict(old)
+		}
+		return err
+	})
+}
+
+// live returns a version of which a replica lives.
+func (w *World) live(rng *rand.Rand) release {
+	if p := w.any(rng); p != nil {
+		return p.release
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wanted
+}
+
+// await returns true once a replica of the version is ready, and false if another one is wanted by then.
+func (w *World) await(r release) bool {
+	for w.wait(time.Second) {
+		w.mu.Lock()
+		wanted := w.wanted.name == r.name
+		ready := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.name == r.name && !p.leaving && !p.readySince.IsZero() })
+		w.mu.Unlock()
+		if ready || !wanted {
+			return wanted
+		}
+	}
+	return false
+}
+
+// registersEvery is how often the CronJob of a split deployment runs.
+const registersEvery = 3 * time.Minute
+
+// cron is that CronJob. While a rollout is under way it is still that of the version before: the serving half comes first.
+func (w *World) cron() {
+	rng := w.stream("cron", 0)
+	last := w.releases[0]
+	for wait := time.Second; w.wait(wait); wait = registersEvery {
+		w.mu.Lock()
+		wanted := w.wanted
+		rolls := slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation })
+		w.mu.Unlock()
+		if !rolls && !wanted.crashes {
+			last = wanted
+		}
+		w.orders(last, rng)
+	}
+}
+
+func (w *World) register(f Fault, rng *rand.Rand) {
+	r := w.live(rng)
+	if len(w.releases) > 1 && rng.IntN(2) == 0 { // the serving half first
+		w.rollout(f, rng)
+		w.mu.Lock()
+		r = w.wanted
+		w.mu.Unlock()
+		if !w.await(r) {
+			return
+		}
+	}
+	w.orders(r, rng)
+}
+
+func (w *World) orders(r release, rng *rand.Rand) {
+	w.mu.Lock()
+	w.watch.ordered = time.Now()
+	clear(w.watch.force) // it registers its steps, and no others
+	w.mu.Unlock()
+	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error { return m.RegisterExtensions() })
+}
+
+// missing is what a log says when there is no policy.
+const missing = "an object is missing that steps require"
+
+// unruled reports whether there is no policy.
+func (w *World) unruled() bool { return w.find("ConfigMap", namespace, policyName) == nil }
+
+func policy(generation int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}, Data: map[string]string{"generation": strconv.Itoa(generation)},
+	}
+}
+
+// late puts the policy there after the program has come.
+func (w *World) late() {
+	const after = 4 * time.Minute
+	w.excuse(unread, after+settling)
+	w.mu.Lock()
+	w.policies = []policyVersion{{generation: 0, from: w.began}}
+	w.generations++
+	next := w.generations
+	w.mu.Unlock()
+	w.expects(after, missing, w.unruled)
+	if w.wait(after) {
+		w.tell(fate, "makes the policy")
+		w.policyBecomes(next)
+	}
+}
+
+func (w *World) policyBecomes(generation int) {
+	w.mu.Lock()
+	w.policies = append(w.policies, policyVersion{generation, time.Now()})
+	w.mu.Unlock()
+	if generation == 0 {
+		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, policyName)
+	} else if err := w.api.Put(policy(generation)); err != nil {
+		w.violate("the policy cannot be changed: %v", err)
+	}
+}
+
+// changePolicy changes what steps read, or takes it away for a while.
+func (w *World) changePolicy(f Fault, rng *rand.Rand) {
+	w.mu.Lock()
+	w.generations++
+	next := w.generations
+	w.mu.Unlock()
+	if rng.IntN(2) == 0 {
+		w.tell(fate, "changes the policy")
+		w.policyBecomes(next)
+		return
+	}
+	w.excuse(unread, f.For+settling)
+	w.expects(f.For, missing, w.unruled)
+	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
+	w.policyBecomes(0)
+	w.wait(f.For)
+	w.policyBecomes(next)
+}
+
+// changeMode changes the mode of a step.
+func (w *World) changeMode(_ Fault, rng *rand.Rand) {
+	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
+	var steps []string // that all versions have
+	for _, step := range plain {
+		if !slices.ContainsFunc(w.releases, func(r release) bool { return !r.has(step) }) {
+			steps = append(steps, step)
+		}
+	}
+	if rng.IntN(5) == 0 {
+		w.tell(fate, "deletes the ConfigMap of the modes")
+		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, modesName)
+		w.remode()
+		return
+	}
+	w.setMode(steps[rng.IntN(len(steps))], all[rng.IntN(len(all))])
+}
+
+func (w *World) setMode(step string, to eirinix.Mode) {
+	w.tell(fate, "puts step %s into %s", step, to)
+	w.mu.Lock()
+	w.modes[step] = modeOf{to, time.Now()}
+	data := map[string]string{}
+	for name, m := range w.modes {
+		data[name] = string(m.mode)
+	}
+	w.mu.Unlock()
+	if err := w.api.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: modesName}, Data: data}); err != nil {
+		w.violate("a mode cannot be changed: %v", err)
+	}
+}
