@@ -23,8 +23,11 @@ import (
 // every is the time between two calls through one API server, if the machine can keep up.
 const every = 80 * time.Millisecond
 
-// inFlight is how many calls through one API server may be so at once.
-const inFlight = 6
+// How many calls through one API server may be in flight at once.
+const (
+	few  = 6
+	many = 40 // requests to a frozen API server pile up, and all run at once when it goes on
+)
 
 // serverName names an API server in a stream.
 func serverName(n int) string { return fmt.Sprintf("through API server %d", n) }
@@ -37,7 +40,7 @@ type admissions struct {
 }
 
 // startLoad sends admissions until the end of the stream.
-func (d *deployment) startLoad(ctx context.Context) *admissions {
+func (d *deployment) startLoad(ctx context.Context, inFlight int) *admissions {
 	GinkgoHelper()
 	a := &admissions{Stream: load.NewStream(), d: d}
 	d.obeyed(ctx, nil)

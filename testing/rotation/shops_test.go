@@ -52,14 +52,6 @@ var _ = Describe("Objects that are stored in one version and asked for in anothe
 	}, SpecTimeout(4*time.Hour))
 })
 
-// freeze stops an API server while something is done, and sees that it goes on.
-func freeze(server int, meanwhile func()) {
-	GinkgoHelper()
-	Expect(servers[server].Pause()).To(Succeed())
-	defer func() { Expect(servers[server].Resume()).To(Succeed()) }()
-	meanwhile()
-}
-
 // The versions of shops. In v1 a price is one text, "12 EUR"; in v2 it is a number and a currency. The remark exists in
 // v2 alone.
 const (
@@ -281,7 +273,7 @@ func startTraffic(ctx context.Context, s *shops, pace time.Duration) *traffic {
 			cache.NewReflector(source, &unstructured.Unstructured{}, store, 0).RunWithContext(ctx)
 		})
 		for _, r := range readings {
-			t.Send(r.name+" "+serverName(server), pace, inFlight, func(ctx context.Context, turn int) error { return r.read(ctx, s, server, turn) })
+			t.Send(r.name+" "+serverName(server), pace, few, func(ctx context.Context, turn int) error { return r.read(ctx, s, server, turn) })
 		}
 		t.writes.Send("write "+serverName(server), pace/2, 1, func(ctx context.Context, turn int) error {
 			return t.write(ctx, server, shopName(server, turn))

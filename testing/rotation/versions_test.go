@@ -71,7 +71,7 @@ var _ = Describe("Versions with different steps", func() {
 			d.more = older.steps
 			d.scale(ctx, replicas)
 			j := d.keepJournal(ctx)
-			l := d.startLoad(ctx)
+			l := d.startLoad(ctx, few)
 			becomes(ctx, l, older)
 			now, next := older, newer
 			for range rollouts {
