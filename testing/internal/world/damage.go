@@ -46,13 +46,13 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 	})
 }
 
-// harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, and no call depends
-// on the Lease.
+// harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, but for a serving
+// half, which takes it as it is; and no call depends on the Lease.
 func (w *World) harms(b belonging) (known bool) {
 	w.mu.Lock()
 	known = slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
 	w.mu.Unlock()
-	if b.kind == "Lease" || b.kind == "Secret" && known {
+	if b.kind == "Lease" || b.kind == "Secret" && known && !w.plan.Split {
 		w.excuse(lapsed, settling)
 		return known
 	}
