@@ -65,7 +65,16 @@ func (w *World) harms(b belonging) (known bool) {
 	return known
 }
 
-// contest has a tool apply its own copy of a configuration, which lacks an entry, whenever that is repaired.
+// without returns the entries of a configuration but one.
+func without(object *unstructured.Unstructured, name string) []any {
+	if object == nil {
+		return nil
+	}
+	hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+	return slices.DeleteFunc(hooks, func(h any) bool { return h.(map[string]any)["name"] == name })
+}
+
+// contest has a tool take an entry from a configuration, whenever that is repaired.
 func (w *World) contest(f Fault, rng *rand.Rand) {
 	b := belongings[rng.IntN(2)]
 	found := w.find(b.kind, b.namespace, b.name)
@@ -73,24 +82,23 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 		return
 	}
 	defer w.tools.Unlock()
-	began, repaired := time.Now(), 0
-	w.mu.Lock()
-	started := w.started
-	w.mu.Unlock()
-	hooks, _, _ := unstructured.NestedSlice(found.Object, "webhooks")
+	began, repaired, started := time.Now(), 0, w.begun()
+	hooks := webhooksOf(found)
 	if len(hooks) == 0 {
 		return
 	}
+	unwanted := hooks[len(hooks)-1].Name
 	w.excuse(spoiled, 3*f.For+repairedWithin)
-	w.tell(fate, "has a tool apply a %s without its last entry, for %s", b.kind, (3 * f.For).Round(time.Second))
+	w.tell(fate, "has a tool take the entry %s from the %s again and again, for %s", unwanted, b.kind, (3 * f.For).Round(time.Second))
 	for time.Since(began) < 3*f.For {
-		if now := w.find(b.kind, b.namespace, b.name); now != nil && len(webhooksOf(now)) != len(hooks)-1 {
+		now := w.find(b.kind, b.namespace, b.name)
+		if rest := without(now, unwanted); now != nil && len(rest) < len(webhooksOf(now)) {
 			repaired++
 			w.mu.Lock()
 			w.watch.contest = time.Now()
 			w.mu.Unlock()
 			now = now.DeepCopy()
-			if err := errors.Join(unstructured.SetNestedSlice(now.Object, hooks[:len(hooks)-1], "webhooks"), w.api.Put(now)); err != nil {
+			if err := errors.Join(unstructured.SetNestedSlice(now.Object, rest, "webhooks"), w.api.Put(now)); err != nil {
 				w.violate("an edit failed: %v", err)
 			}
 			w.observe()

@@ -130,6 +130,13 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 // two, for one outage), and in which a right is missing.
 const mostInOutage, mostRefused = 16, 30
 
+// begun returns how many replicas have been started.
+func (w *World) begun() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.started
+}
+
 // restrains sees how many requests replicas make in the last minute of a state that lasts for d.
 func (w *World) restrains(d time.Duration, most int) {
 	if d < 3*time.Minute || !w.wait(d-time.Minute-time.Second) {
@@ -146,12 +153,12 @@ func (w *World) restrains(d time.Duration, most int) {
 		}
 		return all
 	}
-	before, began := made(), time.Now()
+	before, began, started := made(), time.Now(), w.begun()
 	if !w.wait(time.Minute) {
 		return
 	}
 	w.mu.Lock()
-	stirred := w.watch.stirred.Add(time.Minute).After(began)
+	stirred := w.watch.stirred.Add(time.Minute).After(began) || w.started != started // one that cannot start is started again and again
 	w.mu.Unlock()
 	if stirred {
 		return
