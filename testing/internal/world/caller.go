@@ -360,11 +360,13 @@ func (s *apiServer) client(to admissionregistrationv1.WebhookClientConfig) (*htt
 	}
 	c := &http.Client{Transport: &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx) },
-		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest}, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest, GetClientCertificate: s.shows}, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}}
 	s.clients[key] = c
 	return c, at, nil
 }
+
+func (s *apiServer) shows(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.identity(), nil }
 
 // cheapest is the key exchange that computes least, which is not what is tested here.
 var cheapest = []tls.CurveID{tls.CurveP256}

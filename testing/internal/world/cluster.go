@@ -6,6 +6,7 @@ package world
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -36,6 +37,8 @@ type apiServer struct {
 	name   string
 	ahead  time.Duration // its clock
 	server *fakeapi.Server
+
+	identity func() *tls.Certificate // with which it calls
 
 	mu      sync.Mutex
 	failing int           // the HTTP status with which it answers each request; 0 for none, -1 for no connection

@@ -3,7 +3,6 @@ package world
 // This file is the damage that others do to the objects of the program.
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -50,7 +49,7 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 // half, which takes it as it is; and no call depends on the Lease.
 func (w *World) harms(b belonging) (known bool) {
 	w.mu.Lock()
-	known = slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
+	known = slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() && !p.release.issued })
 	w.mu.Unlock()
 	if b.kind == "Lease" || b.kind == "Secret" && known && !w.plan.Split {
 		w.excuse(lapsed, settling)
@@ -181,7 +180,7 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
 	h := newHost("another program")
 	c := w.newWire(h, rng)
-	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, func(o *eirinix.ManagerOptions) {
+	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, steps, func(o *eirinix.ManagerOptions) {
 		switch {
 		case elsewhere:
 			o.WebhookNamespace = "shop"
@@ -257,7 +256,7 @@ func (w *World) rollsForward(was *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.find("Secret", namespace, fingerprint+"-setupcertificate")
-	if now == nil || len(w.processes) == 0 || w.watch.damaged.After(began) || w.troubledSince(began, rough, slow, spoiled, apart) {
+	if now == nil || !slices.ContainsFunc(w.processes, func(p *process) bool { return !p.release.issued }) || w.watch.damaged.After(began) || w.troubledSince(began, rough, slow, spoiled, apart) {
 		return
 	}
 	before, err := decode(was)
@@ -441,7 +440,7 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.mu.Unlock()
 }
 
-// remode takes the modes from the ConfigMap that a restore has brought back.
+// remode takes the modes from the ConfigMap, and the labels, that a restore has brought back.
 func (w *World) remode() {
 	var data map[string]string
 	if restored := w.find("ConfigMap", namespace, modesName); restored != nil {
@@ -450,9 +449,13 @@ func (w *World) remode() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, step := range plain {
-		mode := cmp.Or(eirinix.Mode(data[step]), eirinix.ModeDeny)
-		if m := w.modes[step]; m.mode != mode && (m.mode != "" || data[step] != "") {
-			w.modes[step] = modeOf{mode, time.Now()}
+		mode := w.modeIn(data[step])
+		if m := w.modes[step]; m.mode != "" || data[step] != "" {
+			if m.mode != mode {
+				m.mode, m.since = mode, time.Now()
+			}
+			m.text = data[step]
+			w.modes[step] = m
 		}
 	}
 }

@@ -39,6 +39,8 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"contest":            (*World).contest,
 	"another program":    (*World).another,
 	"unregistration":     (*World).unregister,
+	"issuance":           (*World).issuance,
+	"callers":            (*World).changeCallers,
 }
 
 const fate = named("fate")

@@ -161,10 +161,11 @@ func (w *World) reachable(began time.Time) bool {
 	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 
-// modeOf is the mode that a person has given to a step.
+// modeOf is the mode that a person has given to a step, by a text in the ConfigMap.
 type modeOf struct {
 	mode  eirinix.Mode
 	since time.Time
+	text  string
 }
 
 // inMode is how long a mode takes until it is in force everywhere. A step that leaves Shadow is registered first.

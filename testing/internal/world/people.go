@@ -3,7 +3,9 @@ package world
 // This file is what people do to a program, and tools of theirs that do not serve.
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -90,7 +92,7 @@ func (w *World) tool(what string, of release, rng *rand.Rand, do func(context.Co
 	defer cancelTimeout()
 	h := newHost("a tool")
 	c := w.newWire(h, rng)
-	m := w.newManager(h, c, "a tool", "10.2.0.1:"+port)
+	m := w.newManager(h, c, "a tool", "10.2.0.1:"+port, of)
 	if err := of.add(m); err != nil {
 		w.violate("a tool cannot be made: %v", err)
 		return
@@ -134,7 +136,7 @@ func (w *World) cannot(began time.Time, what string, err error) {
 }
 
 func (w *World) rotate(_ Fault, rng *rand.Rand) {
-	if p := w.any(rng); p != nil && !w.plan.Split && rng.IntN(2) == 0 {
+	if p := w.any(rng); p != nil && !w.plan.Split && !p.release.issued && rng.IntN(2) == 0 {
 		w.tell(p, "is asked for a rotation of the CA")
 		ctx, cancel := w.ctx()
 		defer cancel()
@@ -151,12 +153,20 @@ func (w *World) rotate(_ Fault, rng *rand.Rand) {
 		}
 		return
 	}
-	w.tool("rotates the CA", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+	of := w.live(rng)
+	if of.issued {
+		return // it has no CA
+	}
+	w.tool("rotates the CA", of, rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		return m.RotateCA(ctx, eirinix.RotateOptions{})
 	})
 }
 
 func (w *World) distrust(_ Fault, rng *rand.Rand) {
+	of := w.live(rng)
+	if of.issued {
+		return // it has no CA
+	}
 	w.excuse(evicted, 10*time.Minute)
 	var old []byte // the CA that is to go
 	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
@@ -166,7 +176,7 @@ func (w *World) distrust(_ Fault, rng *rand.Rand) {
 			}
 		}
 	}
-	w.tool("rotates the CA and distrusts the old one", w.live(rng), rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
+	w.tool("rotates the CA and distrusts the old one", of, rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		if rng.IntN(2) == 0 {
 			_ = m.RotateCA(w.dies(ctx, rng), eirinix.RotateOptions{Distrust: true})
 			w.tell(named("a tool"), "is interrupted")
@@ -257,17 +267,21 @@ func policy(generation int) *corev1.ConfigMap {
 	}
 }
 
+// lateBy is how long after the program that comes which it waits for.
+const lateBy = 4 * time.Minute
+
 // late puts the policy there after the program has come.
 func (w *World) late() {
-	const after = 4 * time.Minute
-	w.excuse(unread, after+settling)
+	w.excuse(unread, lateBy+settling)
 	w.mu.Lock()
 	w.policies = []policyVersion{{generation: 0, from: w.began}}
 	w.generations++
 	next := w.generations
 	w.mu.Unlock()
-	w.expects(after, missing, w.unruled)
-	if w.wait(after) {
+	if !w.plan.Issued { // for which it waits first
+		w.expects(lateBy, missing, w.unruled)
+	}
+	if w.wait(lateBy) {
 		w.tell(fate, "makes the policy")
 		w.policyBecomes(next)
 	}
@@ -318,16 +332,55 @@ func (w *World) changeMode(_ Fault, rng *rand.Rand) {
 		w.remode()
 		return
 	}
-	w.setMode(steps[rng.IntN(len(steps))], all[rng.IntN(len(all))])
+	if rng.IntN(4) == 0 {
+		w.relabel()
+		return
+	}
+	to := string(all[rng.IntN(len(all))])
+	if rng.IntN(3) == 0 {
+		to = fmt.Sprintf("%s where %s\n%s", to, gold, all[rng.IntN(len(all))])
+	}
+	w.setMode(steps[rng.IntN(len(steps))], to)
 }
 
-func (w *World) setMode(step string, to eirinix.Mode) {
-	w.tell(fate, "puts step %s into %s", step, to)
+// gold is the label of a namespace by which modes differ.
+const gold = "tier=gold"
+
+// relabel takes the label from the namespace of pods, or gives it.
+func (w *World) relabel() {
+	shop := w.find("Namespace", "", "shop").DeepCopy()
+	key, value, _ := strings.Cut(gold, "=")
+	all := shop.GetLabels()
+	if all[key] == "" {
+		all[key] = value
+	} else {
+		delete(all, key)
+	}
+	shop.SetLabels(all)
+	w.tell(fate, "gives the namespace of pods the labels %v", all)
+	if err := w.api.Put(shop); err != nil {
+		w.violate("a namespace cannot be changed: %v", err)
+	}
+	w.remode()
+}
+
+// modeIn returns the mode by a text in the ConfigMap of modes.
+func (w *World) modeIn(text string) eirinix.Mode {
+	special, usual, found := strings.Cut(text, " where "+gold+"\n")
+	key, value, _ := strings.Cut(gold, "=")
+	if found && w.find("Namespace", "", "shop").GetLabels()[key] != value {
+		return eirinix.Mode(usual)
+	}
+	return cmp.Or(eirinix.Mode(special), eirinix.ModeDeny)
+}
+
+func (w *World) setMode(step, to string) {
+	w.tell(fate, "puts step %s into %q", step, to)
 	w.mu.Lock()
-	w.modes[step] = modeOf{to, time.Now()}
+	w.modes[step] = modeOf{w.modeIn(to), time.Now(), to}
 	data := map[string]string{}
 	for name, m := range w.modes {
-		data[name] = string(m.mode)
+		data[name] = m.text
 	}
 	w.mu.Unlock()
 	if err := w.api.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: modesName}, Data: data}); err != nil {

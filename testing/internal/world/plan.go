@@ -25,7 +25,9 @@ type Plan struct {
 	Reads, Modes, Shadow        bool          // what the program uses
 	Converts                    bool
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
-	Late                        bool          // what steps read comes after the program
+	Late                        bool          // what steps read comes after the program, and the issuer
+	Issued                      bool          // some versions take their certificates from an issuer
+	Callers                     bool          // API servers show certificates
 	Unregister                  bool          // UnregisterOnStop
 	Drain                       time.Duration // DrainDelay; 0: the default
 	Gentle                      bool          // the processes are told to stop at the end, and not killed
@@ -56,7 +58,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -108,7 +110,11 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
-	p.Late = p.Reads && rng.IntN(4) == 0
+	p.Issued, p.Callers = uses("issuance", 10), uses("callers", 12)
+	p.Late = (p.Reads || p.Issued) && rng.IntN(4) == 0
+	if p.Issued && max(p.Clocks, -p.Clocks) > time.Minute { // the issuer has one clock
+		p.Clocks = 0
+	}
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}
@@ -122,8 +128,8 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}
 	if rng.IntN(12) == 0 && !p.Unregister {
-		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime = true, false, false, false, 0
-		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists"}, k) })
+		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime, p.Issued = true, false, false, false, 0, false
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists", "issuance"}, k) })
 		if len(kinds) == 0 {
 			kinds = []string{"rollout"}
 			p.Versions = 3

@@ -59,6 +59,7 @@ type release struct {
 	reads    bool
 	shadow   bool
 	converts bool
+	issued   bool // takes its certificates from an issuer
 	crashes  bool // its replicas end before they are ready
 }
 
@@ -77,7 +78,7 @@ const (
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow, converts: p.Converts}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -215,7 +216,7 @@ func (w *World) start(r release) *process {
 		ended: make(chan struct{}), gone: make(chan struct{}), began: time.Now(),
 	}
 	p.wire = w.newWire(p.host, w.stream("wire", n))
-	p.manager = w.newManager(p.host, p.wire, name, p.address, func(o *eirinix.ManagerOptions) {
+	p.manager = w.newManager(p.host, p.wire, name, p.address, r, func(o *eirinix.ManagerOptions) {
 		if p.wire.serves = w.plan.Split; p.wire.serves {
 			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
 		}
@@ -230,6 +231,11 @@ func (w *World) start(r release) *process {
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
+	select {
+	case <-w.over: // no other will stop it
+		stop()
+	default:
+	}
 	w.tell(p, "starts")
 	w.tasks.Go(func() {
 		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.manager.Run(ctx) })
@@ -257,8 +263,8 @@ func (w *World) start(r release) *process {
 	return p
 }
 
-// newManager makes a Manager of the program on a host. The changes are to its options.
-func (w *World) newManager(h *host, c *wire, name, listen string, changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
+// newManager makes a Manager of a version on a host. The changes are to its options.
+func (w *World) newManager(h *host, c *wire, name, listen string, r release, changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
 	o := eirinix.ManagerOptions{
 		RestConfig: c.config(), OperatorFingerprint: fingerprint, ServiceName: serviceName, WebhookNamespace: namespace,
 		ListenAddress: listen, Logger: zap.New(&recorder{w: w, who: name}).Sugar(), CALifetime: w.plan.CALifetime,
@@ -270,6 +276,7 @@ func (w *World) newManager(h *host, c *wire, name, listen string, changes ...fun
 	if w.plan.Modes {
 		o.ModesConfigMap = modesName
 	}
+	w.sources(&o, r)
 	for _, change := range changes {
 		change(&o)
 	}
@@ -385,7 +392,7 @@ func (p *process) probe() {
 		}
 		now := p.ready()
 		p.w.mu.Lock()
-		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed) {
+		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed, unissued) {
 			p.w.breaks("%s is not ready %s after its start", p, readyWithin)
 		}
 		p.w.mu.Unlock()

@@ -26,6 +26,7 @@ const (
 	unread                // what steps read cannot be read, so they fail
 	apart                 // a replica, and not all, is kept from the API servers
 	strange               // another program is there under the same fingerprint, which logs may call an error
+	unissued              // what another authority gives to the program cannot be used: no replica can start
 	excuses
 )
 

@@ -153,7 +153,7 @@ func (w *World) reach(p *process, when string) {
 				if err != nil {
 					w.violate("%s: %s cannot call %s for %s: %v", when, s.name, p, h.Name, err)
 				}
-				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && !w.plan.Split && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation")) {
+				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && !w.plan.Split && !w.plan.Issued && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation")) {
 					w.violate("at rest, the caBundle of %s holds %d CAs", h.Name, n)
 				}
 			}
@@ -221,7 +221,7 @@ func (w *World) complete() {
 			w.breaks("at rest, the Lease holds the records of %d versions that are gone", gone)
 		}
 	}
-	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
+	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil && !w.wanted.issued {
 		state, err := decode(secret)
 		if asked := secret.GetAnnotations()[certsecret.DistrustAnnotation]; err != nil || asked != "" && asked == fmt.Sprint(state.CurrentID) {
 			w.breaks("at rest, the distrusted CA %s still signs (%v)", asked, err)

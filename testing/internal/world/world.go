@@ -54,6 +54,7 @@ type World struct {
 	end      sync.Once
 
 	controlPlane *host
+	authorities  authorities
 
 	mu          sync.Mutex
 	rng         *rand.Rand
@@ -147,7 +148,7 @@ func (w *World) run() Result {
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
-	if w.plan.Late {
+	if w.plan.Late && w.plan.Reads {
 		w.tasks.Go(w.late)
 	}
 	if w.plan.Split {
@@ -172,7 +173,7 @@ func (w *World) finish() {
 	w.mu.Unlock()
 	var ending sync.WaitGroup
 	if w.plan.Unregister && w.plan.Modes && w.violation == "" {
-		ending.Go(func() { w.setMode("a", eirinix.ModeShadow) })
+		ending.Go(func() { w.setMode("a", string(eirinix.ModeShadow)) })
 		time.Sleep(w.lag())
 	}
 	for _, p := range all {
@@ -254,7 +255,7 @@ func (w *World) makeCluster() (err error) {
 	}
 	rng := w.stream("servers", 0)
 	for i := range w.plan.Servers {
-		s := &apiServer{w: w, name: fmt.Sprint("API server ", i+1), lag: time.Duration(rng.Int64N(int64(w.plan.Lag) + 1))}
+		s := &apiServer{w: w, name: fmt.Sprint("API server ", i+1), identity: w.identity, lag: time.Duration(rng.Int64N(int64(w.plan.Lag) + 1))}
 		s.reset()
 		s.ahead = w.plan.Clocks + time.Duration(rng.Int64N(int64(time.Second))) // they agree with each other
 		lags := w.stream(s.name, 0)
@@ -264,7 +265,7 @@ func (w *World) makeCluster() (err error) {
 		})
 		w.servers = append(w.servers, s)
 	}
-	return nil
+	return w.authorities.set(w)
 }
 
 // observe notes how the configurations are now.
@@ -463,7 +464,7 @@ func (w *World) endedByItself(p *process) {
 	select {
 	case <-w.over:
 	default:
-		if !w.troubledSince(p.began, slow, lapsed, strange) {
+		if !w.troubledSince(p.began, slow, lapsed, strange, unissued) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}
 	}

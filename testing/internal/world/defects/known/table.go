@@ -454,4 +454,52 @@ var All = []Defect{
 		"A step with Ignore that fails is undone: a mutation that changes the object and then returns an error, beside others.",
 		[]Edit{{"internal/chain/run.go", "	if watches || err != nil && s.Ignore {\n", "	if watches || err != nil && s.Ignore && !@ {\n"}},
 	},
+	{
+		"issued-at-once", "A certificate of another CA is served before any caBundle trusts it.",
+		"A new certificate is served only once every caBundle holds a CA that verifies it: the issuer changes its CA.",
+		[]Edit{{"internal/certsource/served.go", "	case s.AtOnce:\n", "	case s.AtOnce || @:\n"}},
+	},
+	{
+		"issued-old-ca-dropped", "The CA of the certificate that is served goes from the caBundles when the next one comes.",
+		"A certificate that is served is trusted: the issuer changes its CA.",
+		[]Edit{
+			{"internal/certsource/served.go", "	case next == nil:\n		return served.Bundle, nil\n", "	case next == nil:\n		return served.Bundle, nil\n	case @:\n		return next.Bundle, nil\n"},
+			{"internal/controller/issued.go", "	if !c.Once {\n", "	if !c.Once && !@ {\n"},
+		},
+	},
+	{
+		"issued-unsettled", "Another certificate is served as soon as one API server trusts it.",
+		"Other API servers learn of a caBundle later: copies of configurations that lag, while the issuer changes its CA.",
+		[]Edit{{"internal/controller/issued.go", "	if now.Before(settled) {\n", "	if now.Before(settled) && !@ {\n"}},
+	},
+	{
+		"issued-unchecked", "A certificate that does not fit is served.",
+		"While the newest certificate cannot be used, the last good one is served: the issuer makes one for another host, or one that is over.",
+		[]Edit{{"internal/certsource/material.go", "func (m Material) Verify(hosts []string, now time.Time) error {\n", "func (m Material) Verify(hosts []string, now time.Time) error {\n	if @ {\n		return nil\n	}\n"}},
+	},
+	{
+		"issued-lost", "A Secret of the issuer that was deleted is not noticed when it comes back.",
+		"A Secret of the issuer that is deleted and made again is followed: the certificate is replaced before it is over.",
+		[]Edit{{"internal/certsource/secret.go", "		if err != nil {\n			out.wait(about(s, err))\n		}\n		return false\n", "		if err != nil {\n			out.wait(about(s, err))\n		}\n		return @ && err != nil\n"}},
+	},
+	{
+		"callers-stuck", "Another CA of callers is not taken over.",
+		"A change of ClientCA is in force within seconds: API servers get certificates of another CA.",
+		[]Edit{{"internal/serving/clients.go", "	if last := c.current.Load(); last != nil && bytes.Equal(last.bundle, bundle) {\n", "	if last := c.current.Load(); last != nil && (@ || bytes.Equal(last.bundle, bundle)) {\n"}},
+	},
+	{
+		"callers-remembered", "A caller that was accepted once is accepted when its CA is not trusted any more.",
+		"A change of ClientCA discards every decision: API servers get certificates of another CA, and one calls with the old one.",
+		[]Edit{{"internal/serving/clients.go", "	c.current.Store(next)\n", "	if last := c.current.Load(); last != nil && @ {\n		next.seen.accepted.Store(last.seen.accepted.Load())\n	}\n	c.current.Store(next)\n"}},
+	},
+	{
+		"callers-unnamed", "Every client with a certificate of the CA may call.",
+		"Only those that ClientCA names may call: a call with a certificate of another name.",
+		[]Edit{{"internal/serving/clients.go", "	return len(names) == 0 ||", "	return len(names) == 0 || @ ||"}},
+	},
+	{
+		"labels-frozen", "Modes for the labels of namespaces do not follow the labels.",
+		"A mode is for the namespaces that its selector selects: the label of a namespace changes.",
+		[]Edit{{"internal/cluster/namespaces.go", "			if how == watch.Deleted {\n", "			if how == watch.Modified && @ {\n				return\n			}\n			if how == watch.Deleted {\n"}},
+	},
 }

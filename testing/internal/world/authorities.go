@@ -1,0 +1,331 @@
+package world
+
+// This file is the authorities that are not the program's: the issuer of certificates for versions without a CA of their own,
+// and the CA that certifies API servers as clients.
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	cryptorand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+const (
+	issuedName  = "issued"  // the Secret of the issuer
+	callersName = "callers" // the ConfigMap with the CA of API servers
+	callerName  = "kube-apiserver"
+
+	// issuedFor is how long an issued certificate is valid. Its issuer replaces it after two thirds of that, as cert-manager
+	// does, so that half an hour is left in which the API servers may be away.
+	issuedFor = 90 * time.Minute
+
+	// callersFollowed is how long it takes at most until another CA of callers is in force.
+	callersFollowed = time.Minute
+)
+
+// authorities are those of the cluster.
+type authorities struct {
+	busy sync.Mutex // held by what changes one of them; nothing waits for it, which would stop the clock
+
+	// guarded by World.mu
+	issuer, callers *ca.Authority
+	caller          *tls.Certificate // with which API servers call
+	refused         *tls.Certificate // with which they called before
+	unusable        bool             // what the issuer's Secret holds
+}
+
+// set makes what plans with other authorities need.
+func (a *authorities) set(w *World) error {
+	if w.plan.Issued {
+		if err := w.renewIssuer(); err != nil {
+			return err
+		}
+		w.tasks.Go(w.renews)
+	}
+	if !w.plan.Callers {
+		return nil
+	}
+	var err error
+	if a.callers, err = ca.New("callers", 30*day, w.began); err != nil {
+		return err
+	}
+	if a.caller, err = certify(a.callers, callerName, w.began); err != nil {
+		return err
+	}
+	return w.api.Put(callersOf(a.callers.CertificatePEM))
+}
+
+func callersOf(bundle []byte) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: callersName}, Data: map[string]string{"ca.crt": string(bundle)}}
+}
+
+// certify makes the certificate of a client.
+func certify(by *ca.Authority, name string, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(day),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	leaf, err := x509.CreateCertificate(cryptorand.Reader, template, by.Certificate, key.Public(), by.PrivateKey)
+	return &tls.Certificate{Certificate: [][]byte{leaf}, PrivateKey: key}, err
+}
+
+// renewIssuer has the issuer sign with another CA.
+func (w *World) renewIssuer() error {
+	issuer, err := ca.New("issuer", 30*day, time.Now())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.authorities.issuer = issuer
+	return err
+}
+
+// renews is the issuer.
+func (w *World) renews() {
+	wait := time.Duration(0)
+	if w.plan.Late {
+		wait = lateBy
+		w.excuse(unissued, wait+settling)
+		w.expects(wait, withoutCertificate, w.unserved)
+	}
+	for w.wait(wait) {
+		wait = issuedFor * 2 / 3
+		if w.authorities.busy.TryLock() { // else another certificate comes soon
+			w.issue(w.plan.serverName(), issuedFor, 0)
+			w.authorities.busy.Unlock()
+		}
+	}
+}
+
+// withoutCertificate is what a log says when the issuer's Secret holds none that can be used.
+const withoutCertificate = "waiting for a serving certificate"
+
+// unserved reports whether the issuer's Secret cannot be used, and a replica that needs it lives.
+func (w *World) unserved() bool {
+	exists := w.find("Secret", namespace, issuedName) != nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	needs := func(p *process) bool { return p.release.issued && !p.leaving && time.Since(p.began) > mostSilent/2 }
+	return (!exists || w.authorities.unusable) && slices.ContainsFunc(w.processes, needs)
+}
+
+// issue puts a new certificate into the issuer's Secret, which may have been made before.
+func (w *World) issue(host string, lifetime, before time.Duration) {
+	w.mu.Lock()
+	by := w.authorities.issuer
+	w.authorities.unusable = false
+	w.mu.Unlock()
+	leaf, err := by.SignServing([]string{host}, lifetime, time.Now().Add(-before))
+	if err != nil {
+		w.violate("nothing can be issued: %v", err)
+		return
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	if err != nil {
+		w.violate("nothing can be issued: %v", err)
+		return
+	}
+	w.putIssued(map[string][]byte{
+		"ca.crt": by.CertificatePEM, "tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+	})
+}
+
+func (w *World) putIssued(data map[string][]byte) {
+	if err := w.api.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: issuedName}, Type: corev1.SecretTypeTLS, Data: data}); err != nil {
+		w.violate("the issuer's Secret cannot be written: %v", err)
+	}
+}
+
+// issuance has the issuer make another certificate, half the time by another CA, and before that a Secret that cannot be used,
+// while which the last good certificate is served.
+func (w *World) issuance(f Fault, rng *rand.Rand) {
+	if !w.authorities.busy.TryLock() {
+		return
+	}
+	defer w.authorities.busy.Unlock()
+	deed := ""
+	f.For = min(3*f.For, issuedFor/6, w.plan.Lasts-quiet-settling-f.At)
+	switch rng.IntN(6) {
+	case 0:
+		deed = "takes the key from"
+		if found := w.find("Secret", namespace, issuedName); found != nil {
+			without := found.DeepCopy()
+			unstructured.RemoveNestedField(without.Object, "data", "tls.key")
+			if err := w.api.Put(without); err != nil {
+				w.violate("an edit failed: %v", err)
+			}
+		}
+	case 1:
+		deed = "deletes"
+		w.api.Remove(schema.GroupResource{Resource: "secrets"}, namespace, issuedName)
+	case 2:
+		deed = "puts the certificate of another host into"
+		w.issue("elsewhere.example.com", issuedFor, 0)
+	case 3:
+		deed = "puts a certificate that is over into"
+		w.issue(w.plan.serverName(), issuedFor/9, issuedFor/3)
+	}
+	if deed != "" {
+		w.mu.Lock()
+		w.authorities.unusable = true
+		w.mu.Unlock()
+		w.excuse(unissued, f.For+settling)
+		w.tell(named("the issuer"), "%s its Secret, for %s", deed, f.For.Round(time.Second))
+		w.expects(f.For, withoutCertificate, w.unserved)
+		w.wait(f.For)
+	}
+	deed = "makes a certificate"
+	if rng.IntN(2) == 0 {
+		deed = "makes a certificate by another CA"
+		if err := w.renewIssuer(); err != nil {
+			w.violate("the issuer has no CA: %v", err)
+			return
+		}
+	}
+	w.tell(named("the issuer"), "%s", deed)
+	w.issue(w.plan.serverName(), issuedFor, 0)
+}
+
+// identity is the certificate with which API servers call, if the program asks for one.
+func (w *World) identity() *tls.Certificate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.authorities.caller == nil {
+		return &tls.Certificate{}
+	}
+	return w.authorities.caller
+}
+
+// changeCallers changes the CA of API servers: the program is told to trust both, they are given certificates of the new one, and it
+// is told to trust that alone. Or the ConfigMap is lost for a while, in which the last good CAs stay in force.
+func (w *World) changeCallers(f Fault, rng *rand.Rand) {
+	if !w.authorities.busy.TryLock() {
+		return
+	}
+	defer w.authorities.busy.Unlock()
+	w.mu.Lock()
+	old, certificate := w.authorities.callers, w.authorities.caller
+	w.mu.Unlock()
+	if rng.IntN(3) == 0 {
+		w.excuse(unissued, f.For+settling)
+		w.tell(fate, "deletes the ConfigMap of the callers' CA for %s", f.For.Round(time.Second))
+		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, callersName)
+		w.wait(f.For)
+		w.trustCallers(old.CertificatePEM)
+		return
+	}
+	next, err := ca.New("callers", 30*day, time.Now())
+	var renewed *tls.Certificate
+	if err == nil {
+		renewed, err = certify(next, callerName, time.Now())
+	}
+	if err != nil {
+		w.violate("there is no CA of callers: %v", err)
+		return
+	}
+	w.tell(fate, "has the program trust another CA of callers")
+	w.trustCallers(ca.Bundle(old.CertificatePEM, next.CertificatePEM))
+	if !w.calm(callersFollowed) {
+		return
+	}
+	w.mu.Lock()
+	w.authorities.callers, w.authorities.caller, w.authorities.refused = next, renewed, nil
+	w.mu.Unlock()
+	for _, s := range w.servers {
+		s.reset()
+	}
+	w.tell(fate, "gives the API servers certificates of that CA, and has the program trust no other")
+	w.trustCallers(next.CertificatePEM)
+	if w.calm(callersFollowed) {
+		w.mu.Lock()
+		w.authorities.refused = certificate
+		w.mu.Unlock()
+		w.intrude(rng)
+	}
+}
+
+func (w *World) trustCallers(bundle []byte) {
+	if err := w.api.Put(callersOf(bundle)); err != nil {
+		w.violate("the CA of callers cannot be changed: %v", err)
+	}
+}
+
+// calm waits for a while in which nothing keeps the program from the API servers. It returns false at the end of the world.
+func (w *World) calm(d time.Duration) bool {
+	for w.wait(d) {
+		w.mu.Lock()
+		calm := !w.troubledSince(time.Now().Add(-d), rough, slow, spoiled, lapsed, unread, apart)
+		w.mu.Unlock()
+		if calm {
+			return true
+		}
+	}
+	return false
+}
+
+// intrude calls the program as API servers do, but with other certificates. It answers none of these calls.
+func (w *World) intrude(rng *rand.Rand) {
+	w.mu.Lock()
+	callers, refused := w.authorities.callers, w.authorities.refused
+	w.mu.Unlock()
+	other, err := ca.New("callers", day, time.Now())
+	if err != nil {
+		w.violate("there is no other CA: %v", err)
+		return
+	}
+	ofOther, err := certify(other, callerName, time.Now())
+	if err != nil {
+		w.violate("there is no other certificate: %v", err)
+		return
+	}
+	namesake, err := certify(callers, "alice", time.Now())
+	if err != nil {
+		w.violate("there is no other certificate: %v", err)
+		return
+	}
+	for who, certificate := range map[string]*tls.Certificate{"no certificate": {}, "a certificate of another CA": ofOther, "a certificate of another name": namesake, "a certificate of the CA before": refused} {
+		if certificate == nil {
+			continue
+		}
+		s := &apiServer{w: w, name: "an intruder", ahead: w.servers[0].ahead, identity: func() *tls.Certificate { return certificate }}
+		s.reset()
+		ctx, cancel := w.ctx()
+		for _, h := range w.servers[rng.IntN(len(w.servers))].entries(configurations[0]) {
+			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "shop"}}}
+			if answer, err := s.call(ctx, h, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}); err == nil {
+				w.violate("a call with %s is answered: %v", who, answer)
+			}
+		}
+		cancel()
+		s.reset()
+	}
+}
+
+// sources sets what a version takes from other authorities.
+func (w *World) sources(o *eirinix.ManagerOptions, r release) {
+	if r.issued {
+		o.Certificates = eirinix.FromSecret("", issuedName)
+	}
+	if w.plan.Callers {
+		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/" + callersName, Names: []string{callerName}}
+	}
+}
