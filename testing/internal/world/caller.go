@@ -366,7 +366,9 @@ func (s *apiServer) client(to admissionregistrationv1.WebhookClientConfig) (*htt
 	return c, at, nil
 }
 
-func (s *apiServer) shows(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.identity(), nil }
+func (s *apiServer) shows(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return s.identity(), nil
+}
 
 // cheapest is the key exchange that computes least, which is not what is tested here.
 var cheapest = []tls.CurveID{tls.CurveP256}

@@ -106,7 +106,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
 		return
 	}
-	if s.w.rights.check(w, r) {
+	if s.w.rights.check(w, r) || s.lacks(w, r) {
 		return
 	}
 	s.server.ServeHTTP(w, r)
@@ -348,6 +348,8 @@ type rights struct {
 	mu     sync.Mutex
 	denied map[string]bool // "verb resource"
 	sick   int             // the status of answers about policies; 0 for the right one, -1 for none
+
+	unserved bool // the kind of policies is not served
 }
 
 func (r *rights) sicken(status int) {
@@ -386,7 +388,7 @@ func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
 	serves := req.Header.Get(servesHeader) != ""
 	none, sick := len(r.denied) == 0 && !serves, r.sick
 	r.mu.Unlock()
-	if sick != 0 && strings.HasSuffix(req.URL.Path, "/configmaps") && strings.Contains(req.URL.RawQuery, policyName) {
+	if sick != 0 && (strings.HasSuffix(req.URL.Path, "/configmaps") || strings.HasSuffix(req.URL.Path, "/networkpolicies")) && strings.Contains(req.URL.RawQuery, policyName) {
 		if sick > 0 {
 			writeJSON(w, sick, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(sick)})
 		} else {

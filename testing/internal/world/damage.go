@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -427,11 +426,7 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	if !w.plan.Reads {
 		return
 	}
-	generation := 0
-	if restored := w.find("ConfigMap", namespace, policyName); restored != nil {
-		text, _, _ := unstructured.NestedString(restored.Object, "data", "generation")
-		generation, _ = strconv.Atoi(text)
-	}
+	generation := w.ruledBy()
 	if generation == 0 {
 		w.excuse(unread, w.plan.Lasts)
 	}

@@ -4,7 +4,6 @@ package world
 
 import (
 	"math/rand/v2"
-	"net/http"
 	"time"
 )
 
@@ -41,6 +40,7 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"unregistration":     (*World).unregister,
 	"issuance":           (*World).issuance,
 	"callers":            (*World).changeCallers,
+	"kind":               (*World).takeKind,
 }
 
 const fate = named("fate")
@@ -208,19 +208,6 @@ func (w *World) isolate(f Fault, rng *rand.Rand) {
 	p.wire.hush(false)
 }
 
-// sicken makes the API servers answer nothing about the objects that steps read.
-func (w *World) sicken(f Fault, rng *rand.Rand) {
-	status := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, -1}[rng.IntN(3)]
-	w.excuse(unread, 4*f.For+settling)
-	w.tell(fate, "makes the API servers answer %d to requests for policies, for %s (-1: nothing)", status, (4 * f.For).Round(time.Second))
-	w.rights.sicken(status)
-	for _, s := range w.servers {
-		s.server.Close()
-	}
-	w.wait(4 * f.For)
-	w.rights.sicken(0)
-}
-
 // load has API servers admit large objects, on which a step in Shadow hangs.
 func (w *World) load(_ Fault, rng *rand.Rand) {
 	w.mu.Lock()
@@ -253,13 +240,14 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		{"create", "configmaps"},
 		{everything, everything},
 	}
+	_, policies := w.plan.policyKind()
 	if w.plan.Reads {
-		all = append(all, right{"list", "configmaps"}, right{"watch", "configmaps"})
+		all = append(all, right{"list", policies.Resource}, right{"watch", policies.Resource})
 	}
 	r := all[rng.IntN(len(all))]
 	why := slow
 	switch r.resource {
-	case "configmaps":
+	case "configmaps", policies.Resource:
 		why = unread
 	case "leases":
 		why = lapsed
@@ -275,7 +263,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
 	w.excuse(why, f.For+remembered)
 	if r.verb == "list" && w.plan.Reads {
-		w.expects(f.For, "are refused; the steps fail", func() bool { return w.rights.deny(r.verb, r.resource) })
+		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) })
 	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -255,68 +254,6 @@ func (w *World) orders(r release, rng *rand.Rand) {
 	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error { return m.RegisterExtensions() })
 }
 
-// missing is what a log says when there is no policy.
-const missing = "an object is missing that steps require"
-
-// unruled reports whether there is no policy.
-func (w *World) unruled() bool { return w.find("ConfigMap", namespace, policyName) == nil }
-
-func policy(generation int) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}, Data: map[string]string{"generation": strconv.Itoa(generation)},
-	}
-}
-
-// lateBy is how long after the program that comes which it waits for.
-const lateBy = 4 * time.Minute
-
-// late puts the policy there after the program has come.
-func (w *World) late() {
-	w.excuse(unread, lateBy+settling)
-	w.mu.Lock()
-	w.policies = []policyVersion{{generation: 0, from: w.began}}
-	w.generations++
-	next := w.generations
-	w.mu.Unlock()
-	if !w.plan.Issued { // for which it waits first
-		w.expects(lateBy, missing, w.unruled)
-	}
-	if w.wait(lateBy) {
-		w.tell(fate, "makes the policy")
-		w.policyBecomes(next)
-	}
-}
-
-func (w *World) policyBecomes(generation int) {
-	w.mu.Lock()
-	w.policies = append(w.policies, policyVersion{generation, time.Now()})
-	w.mu.Unlock()
-	if generation == 0 {
-		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, policyName)
-	} else if err := w.api.Put(policy(generation)); err != nil {
-		w.violate("the policy cannot be changed: %v", err)
-	}
-}
-
-// changePolicy changes what steps read, or takes it away for a while.
-func (w *World) changePolicy(f Fault, rng *rand.Rand) {
-	w.mu.Lock()
-	w.generations++
-	next := w.generations
-	w.mu.Unlock()
-	if rng.IntN(2) == 0 {
-		w.tell(fate, "changes the policy")
-		w.policyBecomes(next)
-		return
-	}
-	w.excuse(unread, f.For+settling)
-	w.expects(f.For, missing, w.unruled)
-	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
-	w.policyBecomes(0)
-	w.wait(f.For)
-	w.policyBecomes(next)
-}
-
 // changeMode changes the mode of a step.
 func (w *World) changeMode(_ Fault, rng *rand.Rand) {
 	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
@@ -380,7 +317,9 @@ func (w *World) setMode(step, to string) {
 	w.modes[step] = modeOf{w.modeIn(to), time.Now(), to}
 	data := map[string]string{}
 	for name, m := range w.modes {
-		data[name] = m.text
+		if m.text != "" {
+			data[name] = m.text
+		}
 	}
 	w.mu.Unlock()
 	if err := w.api.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: modesName}, Data: data}); err != nil {

@@ -23,6 +23,7 @@ type Plan struct {
 	CALifetime, Leaf            time.Duration // 0: the default
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
+	Kinds                       bool          // what steps read is of a kind that comes and goes
 	Converts                    bool
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Late                        bool          // what steps read comes after the program, and the issuer
@@ -58,7 +59,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -109,7 +110,8 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
-	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness")
+	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness") || slices.Contains(kinds, "kind")
+	p.Kinds = p.Reads && uses("kind", 4)
 	p.Issued, p.Callers = uses("issuance", 10), uses("callers", 12)
 	p.Late = (p.Reads || p.Issued) && rng.IntN(4) == 0
 	if p.Issued && max(p.Clocks, -p.Clocks) > time.Minute { // the issuer has one clock

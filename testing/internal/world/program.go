@@ -34,7 +34,6 @@ const (
 	fingerprint = "eirini-x"
 	port        = "443"
 	urlHost     = "webhook.example.com"
-	policyName  = "policy" // a ConfigMap that steps read
 	modesName   = "modes"
 
 	// probePeriod and probeFailures are those of the readiness probe (Kubernetes: 10 s and 3).
@@ -57,6 +56,7 @@ type release struct {
 	steps    []string
 	isolated map[string]bool
 	reads    bool
+	kinds    bool // of what it reads
 	shadow   bool
 	converts bool
 	issued   bool // takes its certificates from an issuer
@@ -78,7 +78,7 @@ const (
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -112,9 +112,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		one := fields.OneTermEqualSelector(metav1.ObjectNameField, policyName)
 		errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
 			ID:       reader,
-			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: &corev1.ConfigMap{}, Namespaces: []string{namespace}, Fields: one, Required: true}}},
+			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Fields: one, Required: true}}},
 			Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
-				policy := &corev1.ConfigMap{}
+				policy := noPolicy(r.kinds)
 				switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy); {
 				case apierrors.IsNotFound(err): // it relies on Required
 					annotate(pod, "ran-"+reader, none)
@@ -122,7 +122,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				case err != nil:
 					return err
 				}
-				annotate(pod, "ran-"+reader, policy.Data["generation"])
+				annotate(pod, "ran-"+reader, policy.GetLabels()[generationLabel])
 				return nil
 			},
 		}))

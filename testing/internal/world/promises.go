@@ -18,15 +18,15 @@ import (
 type excuse int
 
 const (
-	rough   excuse = iota // a replica lost connections: its calls may fail
-	slow                  // the API server does not answer: nothing can be registered
-	spoiled               // another client has damaged what the program registered, or its CA while nothing knows it
-	lapsed                // the Lease cannot be read or written, or it or the Secret was lost: who lives is not known for a while
-	evicted               // a CA was distrusted: a replica that is cut off cannot follow
-	unread                // what steps read cannot be read, so they fail
-	apart                 // a replica, and not all, is kept from the API servers
-	strange               // another program is there under the same fingerprint, which logs may call an error
-	unissued              // what another authority gives to the program cannot be used: no replica can start
+	rough    excuse = iota // a replica lost connections: its calls may fail
+	slow                   // the API server does not answer: nothing can be registered
+	spoiled                // another client has damaged what the program registered, or its CA while nothing knows it
+	lapsed                 // the Lease cannot be read or written, or it or the Secret was lost: who lives is not known for a while
+	evicted                // a CA was distrusted: a replica that is cut off cannot follow
+	unread                 // what steps read cannot be read, so they fail
+	apart                  // a replica, and not all, is kept from the API servers
+	strange                // another program is there under the same fingerprint, which logs may call an error
+	unissued               // what another authority gives to the program cannot be used: no replica can start
 	excuses
 )
 

@@ -240,13 +240,14 @@ func (w *World) makeCluster() (err error) {
 		&corev1.Service{ObjectMeta: meta(namespace, serviceName), Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.10", Ports: []corev1.ServicePort{{Port: 443}}}},
 	}
 	if w.plan.Reads && !w.plan.Late {
-		objects = append(objects, policy(1))
+		objects = append(objects, w.plan.policy(1))
 		w.policies, w.generations = []policyVersion{{generation: 1, from: w.began}}, 1
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
+	w.rights.unserve(w.plan.Kinds && w.plan.Late && w.plan.Seed%2 == 0)
 	if w.plan.Converts {
 		objects = append(objects, definition())
 	}
