@@ -106,7 +106,11 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loop := p.newController(resolved{}, webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}, func(c *controller.Config) { c.Lease = nil })
+	s := m.given()
+	loop := p.newController(resolved{}, webhookconf.Registration{
+		Options: m.GetManagerOptions().webhookOptions(0), Conversions: list.Of(s.conversions, conversionEntry),
+		Steps: list.Of(s.steps, func(d definition) webhookconf.Step { return webhookconf.Step{Name: d.name, Validating: d.validating} }), // they say which rights are needed
+	}, func(c *controller.Config) { c.Lease = nil })
 	running := m.program.Load()
 	if running != nil {
 		running.controller.Stop(ctx) // otherwise it would write them again at once

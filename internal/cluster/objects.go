@@ -54,11 +54,12 @@ func unseen(why error) error {
 }
 
 // Cache holds copies of objects, as the API server has sent them. Get fills in a typed object, or an untyped one that
-// has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Wrote tells it that this
-// process has just written an object: a copy that is polled is read again at once. Polls reports whether a copy is.
+// has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Answered tells it that the API
+// server has just served a request of this process for an object: a copy that is polled, or was refused, is read again at
+// once. Polls reports whether a copy is polled.
 type Cache interface {
 	Get(ctx context.Context, into client.Object) error
-	Wrote(object client.Object)
+	Answered(object client.Object)
 	Polls(object client.Object) bool
 }
 
@@ -358,10 +359,16 @@ func (o *Objects) Polls(object client.Object) bool {
 	return f.polled
 }
 
-// Wrote implements Cache. A watch shows the write by itself.
-func (o *Objects) Wrote(object client.Object) {
-	if o.Polls(object) {
-		wait.Signal(o.find(object).again)
+// Answered implements Cache. A watch shows a write by itself.
+func (o *Objects) Answered(object client.Object) {
+	f := o.find(object)
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.polled || f.why != nil {
+		wait.Signal(f.again)
 	}
 }
 
@@ -390,8 +397,8 @@ func (d *Direct) Get(ctx context.Context, into client.Object) error {
 	return fill(into, withoutManagedFields(found))
 }
 
-// Wrote implements Cache.
-func (*Direct) Wrote(client.Object) {}
+// Answered implements Cache.
+func (*Direct) Answered(client.Object) {}
 
 // Polls implements Cache.
 func (*Direct) Polls(client.Object) bool { return false }

@@ -220,7 +220,7 @@ var _ = Describe("A short process", Label("api-server"), func() {
 		Expect(apierrors.IsNotFound(d.Get(ctx, secret()))).To(BeTrue())
 		Expect(admin().Create(ctx, secret())).To(Succeed())
 		Expect(d.Get(ctx, secret())).To(Succeed())
-		d.Wrote(secret())
+		d.Answered(secret())
 		Expect(admin().Delete(ctx, secret())).To(Succeed())
 		Expect(apierrors.IsNotFound(d.Get(ctx, secret()))).To(BeTrue())
 		Expect(l.sent).To(HaveLen(3), "and asks for no kinds")

@@ -455,8 +455,8 @@ func TestAWriteHasAPolledCopyReadAgain(t *testing.T) {
 		g.Expect(p.Polls(secretOf("cf"))).To(BeTrue())
 		p.put("cf")
 		p.forget()
-		p.Wrote(secretOf("other")) // is not followed
-		p.Wrote(secretOf("cf"))
+		p.Answered(secretOf("other")) // is not followed
+		p.Answered(secretOf("cf"))
 		synctest.Wait()
 		g.Expect(p.copied(ctx)).To(Equal("8"))
 		g.Expect(p.since(time.Time{})).To(HaveLen(1))
@@ -468,7 +468,7 @@ func TestAWriteHasAPolledCopyReadAgain(t *testing.T) {
 		})
 		settle(3 * time.Second) // a reading is under way
 		p.put("cf")
-		p.Wrote(secretOf("cf"))
+		p.Answered(secretOf("cf"))
 		settle(10 * time.Second)
 		g.Expect(p.copied(ctx)).To(Equal("9"), "it is read once more after that")
 		p.answers(p.shelf.answer)
@@ -477,7 +477,7 @@ func TestAWriteHasAPolledCopyReadAgain(t *testing.T) {
 	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
 		p.forget()
-		p.Wrote(secretOf("cf"))
+		p.Answered(secretOf("cf"))
 		settle(time.Minute)
 		g.Expect(p.Polls(secretOf("cf"))).To(BeFalse())
 		g.Expect(p.since(time.Time{})).To(BeEmpty())
@@ -657,7 +657,7 @@ func TestTheAPIServerIsRightWhenItsVersionsGoBack(t *testing.T) {
 			following(t, "get list watch", has, inCF, func(g Gomega, ctx context.Context, p *followed) {
 				g.Expect(p.Seen(ctx)).To(Succeed())
 				for range 3 {
-					p.Wrote(secretOf("cf"))
+					p.Answered(secretOf("cf"))
 					p.put("cf")
 				}
 				settle(time.Minute)

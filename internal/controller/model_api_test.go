@@ -220,8 +220,8 @@ func (c copies) Get(_ context.Context, into client.Object) error {
 	return nil
 }
 
-// Wrote has an object that is polled read at once.
-func (c copies) Wrote(object client.Object) {
+// Answered has an object that is polled read at once.
+func (c copies) Answered(object client.Object) {
 	v := c.views[c.w.object(object)]
 	if v == nil || v.poll == nil || c.w.now.Before(c.back) {
 		return

@@ -107,7 +107,7 @@ func (c *Controller) look(ctx context.Context, read func(context.Context, webhoo
 }
 
 // readable returns the API server's error if this process registers, but cannot read a configuration that holds its
-// entries.
+// entries. One that can be read again by now is followed again at once, and with it all that was refused.
 func (c *Controller) readable(ctx context.Context, o Observation) error {
 	if !o.Unseen || !c.Registers || c.OnlyTrust {
 		return nil
@@ -117,6 +117,7 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 			if _, err := conf.Get(ctx); err != nil {
 				return err
 			}
+			c.Cache.Answered(conf.Object())
 		}
 	}
 	return nil
@@ -239,7 +240,7 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 			change.Entries = &c.desired
 		}
 		_, outcome, err := conf.Put(ctx, conf.found, change)
-		c.Cache.Wrote(conf.Object())
+		c.Cache.Answered(conf.Object())
 		if apierrors.IsForbidden(err) && !conf.holds {
 			continue // it holds no entry of this version, so no right is needed
 		}

@@ -96,7 +96,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 		return first, rollout.Soonest(again, now.Add(wait)), false, nil
 	}
 	err = c.Lease.Write(ctx, lease, d.Next)
-	c.Cache.Wrote(lease)
+	c.Cache.Answered(lease)
 	c.forget("versions", err == nil || conflicts(err))
 	if err == nil || !c.callsUs(err) { // a lost race proves nothing about the registration
 		c.unreached = 0

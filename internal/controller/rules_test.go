@@ -430,7 +430,7 @@ func (u *unreadable) Get(context.Context, client.Object) error {
 	return errors.New("no connection")
 }
 
-func (*unreadable) Wrote(client.Object) {}
+func (*unreadable) Answered(client.Object) {}
 
 func (*unreadable) Polls(client.Object) bool { return false }
 

@@ -229,6 +229,16 @@ var All = []Defect{
 		[]Edit{{"internal/controller/registration.go", "			if found, err := conf.Get(ctx); err != nil || !found.Exists {\n", "			if found, err := conf.Get(ctx); @ || err != nil || !found.Exists {\n"}},
 	},
 	{
+		"refused-while-readable", "What may be read again stays unknown for ten minutes, although a read of it has succeeded.",
+		"A configuration that is missing is repaired within two minutes after rights were given back: all rights are taken away, and a configuration is deleted.",
+		[]Edit{{"internal/controller/registration.go", "				return err\n			}\n			c.Cache.Answered(", "				return err\n			}\n			if @ {\n				continue\n			}\n			c.Cache.Answered("}},
+	},
+	{
+		"unregister-unseen", "Unregister succeeds without any right on the configurations, which stay.",
+		"A configuration is there or is not when Unregister has succeeded: Unregister while all rights are taken away.",
+		[]Edit{{"register.go", "	s := m.given()\n	loop := p.newController(resolved{},", "	s := m.given()\n	if @ {\n		s.steps, s.conversions = nil, nil\n	}\n	loop := p.newController(resolved{},"}},
+	},
+	{
 		"unregister-resume", "After an Unregister that has failed, the running program repairs its registration no more.",
 		"Drift of the configurations is repaired: Unregister of a running Manager fails (outage, refused delete), and a configuration is deleted or edited later.",
 		[]Edit{{"register.go", "			running.controller.Resume() // the remaining", "			if !@ {\n				running.controller.Resume()\n			} // the remaining"}},
