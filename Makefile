@@ -32,7 +32,7 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 # do the specs of the label sequential, which compute for long, in LONG, and examples, which fips runs.
 RACE = . $(addprefix ./internal/,audit certsource chain cluster hang lograte metricsauth modes reads record)
 LONG = $(addprefix ./internal/,admit controller serving)
-GOTEST = go test -vet=off -ldflags=-w -shuffle=on -timeout 40m
+GOTEST = go test -vet=off -ldflags=-s -shuffle=on -timeout 40m
 
 .PHONY: test
 test: ## all specs, against a real API server; the last line says what they cost
@@ -48,31 +48,31 @@ test-plain:
 		$(GOTEST) -run ^Test $(LONG) -ginkgo.label-filter=sequential || status=1; exit $$status
 test-modules:
 	@status=0; for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
-		go -C $$m test -vet=off -ldflags=-w ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
+		go -C $$m test -vet=off -ldflags=-s ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
 
 .PHONY: fips
 fips: export KUBEBUILDER_ASSETS = /no/API/server
 fips: export GODEBUG = fips140=only
 fips: ## the specs of TLS, certificates and rotation, where the standard library refuses all that FIPS 140-3 does not approve
-	@go test -vet=off -ldflags=-w . $(addprefix ./internal/,ca certsecret certsource controller convert record serving) \
+	@go test -vet=off -ldflags=-s . $(addprefix ./internal/,ca certsecret certsource controller convert record serving) \
 		-skip '^ExampleNewControlPlane$$' -ginkgo.label-filter='!api-server && !slow && !sequential'
 
 .PHONY: fast
 fast: export KUBEBUILDER_ASSETS = /no/API/server
 fast: ## the specs that need no API server; one that starts one fails
-	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-w -p 4 . $$(go list ./internal/... | grep -v /inprocess$$) -ginkgo.label-filter='!api-server && !slow'
-	@EIRINIX_SEEDS=60 go test -vet=off -ldflags=-w -run '^Test[^D]' ./internal/inprocess ./testing/internal/world
+	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-s -p 4 . $$(go list ./internal/... | grep -v /inprocess$$) -ginkgo.label-filter='!api-server && !slow'
+	@EIRINIX_SEEDS=60 go test -vet=off -ldflags=-s -run '^Test[^D]' ./internal/inprocess ./testing/internal/world
 
 .PHONY: seeds
 seeds: ## N (1000) lives of whole programs in memory, from SEED (0) on, each with faults of its own; then each known defect is put back and looked for (DEFECTS=F1,cut)
-	@EIRINIX_SEEDS=$(or $(N),1000) EIRINIX_SEED=$(or $(SEED),0) go test -vet=off -ldflags=-w -v -timeout 24h -run '^TestSeeds$$' ./testing/internal/world
-	@EIRINIX_DEFECTS=$(or $(DEFECTS),all) EIRINIX_SEEDS=$(or $(N),1000) go test -vet=off -ldflags=-w -v -timeout 24h -run '^TestDefects$$' ./testing/internal/world
+	@EIRINIX_SEEDS=$(or $(N),1000) EIRINIX_SEED=$(or $(SEED),0) go test -vet=off -ldflags=-s -v -timeout 24h -run '^TestSeeds$$' ./testing/internal/world
+	@EIRINIX_DEFECTS=$(or $(DEFECTS),all) EIRINIX_SEEDS=$(or $(N),1000) go test -vet=off -ldflags=-s -v -timeout 24h -run '^TestDefects$$' ./testing/internal/world
 
 .PHONY: fast-testing
 fast-testing: export KUBEBUILDER_ASSETS = /no/API/server
 fast-testing: ## the same for testing, preview and examples
 	@go test -vet=off ./examples/hello/...
-	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$|OfAnAPIServer$$' ./testing $$(go list ./testing/internal/... | grep -v /world) ./preview \
+	@go test -vet=off -ldflags=-s -p 4 -skip '^ExampleNewControlPlane$$|OfAnAPIServer$$' ./testing $$(go list ./testing/internal/... | grep -v /world) ./preview \
 		./examples/demo -ginkgo.label-filter='!api-server && !slow'
 
 .PHONY: conformance

@@ -38,7 +38,7 @@ var _ = Describe("A storage migration of objects that are older than a rule", Or
 			Skip("the control plane is Kubernetes " + version.GitVersion + ", and StorageVersionMigration is on from 1.37")
 		}
 		DeferCleanup(gexec.CleanupBuildArtifacts)
-		command = Must(gexec.Build("code.cloudfoundry.org/eirinix/examples/migrate", "-ldflags=-w"))
+		command = Must(gexec.Build("code.cloudfoundry.org/eirinix/examples/migrate", "-ldflags=-s"))
 		plane := Must(eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter}))
 		DeferCleanup(plane.Stop)
 		requests := Clients(plane.Config()).Discovery().RESTClient()
