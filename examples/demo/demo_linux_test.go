@@ -18,7 +18,7 @@ import (
 // On Linux the kernel ends the servers with the demo; elsewhere the next start of a control plane does.
 var _ = Describe("the demo on Linux", Label("api-server"), func() {
 	It("stays in a terminal, in colour, until Ctrl-C", func() {
-		cmd := programs.Command(programs.Build("demo"))
+		cmd := command()
 		cmd.Env = append(cmd.Env, "TERM=xterm")
 		terminal, tty := openTerminal()
 		cmd.Stdin, cmd.Stdout = tty, tty

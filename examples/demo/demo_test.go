@@ -23,6 +23,22 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
+// TestMain lets this binary be the demo itself, so that there is no other to build.
+func TestMain(m *testing.M) {
+	if os.Getenv("EIRINIX_DEMO") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// command returns that of the demo.
+func command(args ...string) *exec.Cmd {
+	cmd := programs.Command(os.Args[0], args...)
+	cmd.Env = append(cmd.Env, "EIRINIX_DEMO=yes")
+	return cmd
+}
+
 func TestDemo(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Demo")
@@ -38,7 +54,6 @@ var _ = BeforeSuite(func() {
 	if !RunsAPIServer() {
 		return
 	}
-	DeferCleanup(gexec.CleanupBuildArtifacts)
 	plane := eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = true })
 	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
 })
@@ -46,7 +61,7 @@ var _ = BeforeSuite(func() {
 // start runs the demo with its output in a pipe, and a $KUBECONFIG that it must not look at.
 func start(args ...string) *gexec.Session {
 	GinkgoHelper()
-	cmd := programs.Command(programs.Build("demo"), args...)
+	cmd := command(args...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG=/dev/null/kubeconfig")
 	session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
