@@ -4,13 +4,17 @@ package programs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,13 +34,21 @@ import (
 // Patience is the timeout for operations that take milliseconds on an idle machine.
 const Patience = 2 * time.Minute
 
+// apart are the programs that are built alone: controller-runtime gives them a flag that the others define themselves, or
+// their specs need no binary of another.
+var apart = []string{"demo", "job-retries", "kubebuilder/cmd", "migrate", "way-back"}
+
 var (
-	mu    sync.Mutex
-	built = map[string]string{} // directory -> binary
+	mu       sync.Mutex
+	together string                // the binary of all others
+	built    = map[string]string{} // directory -> binary
 )
 
+const examples = "code.cloudfoundry.org/eirinix/examples/"
+
 // Build compiles the program in a directory of examples/ once, with the race detector if the tests use it, and returns
-// the path of the binary. gexec.CleanupBuildArtifacts removes the binary when the suite ends.
+// the path of the binary. Most programs are one binary, which is linked once: it is whatever program it is called as.
+// gexec.CleanupBuildArtifacts removes the binary when the suite ends.
 func Build(folder string) string {
 	ginkgo.GinkgoHelper()
 	mu.Lock()
@@ -44,10 +56,59 @@ func Build(folder string) string {
 	if path := built[folder]; path != "" {
 		return path
 	}
-	path, err := gexec.Build("code.cloudfoundry.org/eirinix/examples/"+folder, append(buildFlags, "-ldflags=-w")...)
+	flags := append(slices.Clone(buildFlags), "-ldflags=-s")
+	if slices.Contains(apart, folder) {
+		built[folder] = must(gexec.Build(examples+folder, flags...))
+		return built[folder]
+	}
+	if together == "" {
+		overlay, main := join(ginkgo.GinkgoT().TempDir())
+		together = must(gexec.Build(main, append(flags, "-overlay="+overlay)...))
+	}
+	built[folder] = filepath.Join(filepath.Dir(together), strings.ReplaceAll(folder, "/", "-"))
+	gomega.Expect(os.Symlink(together, built[folder])).To(gomega.Succeed())
+	return built[folder]
+}
+
+func must[T any](value T, err error) T {
+	ginkgo.GinkgoHelper()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	built[folder] = path
-	return path
+	return value
+}
+
+// join writes an overlay for the compiler, in which each program is a package that the package main imports.
+func join(dir string) (overlay, main string) {
+	ginkgo.GinkgoHelper()
+	replace := map[string]string{}
+	file := func(path, text string) {
+		replace[path] = filepath.Join(dir, strconv.Itoa(len(replace))+".go")
+		gomega.Expect(os.WriteFile(replace[path], []byte(text), 0o600)).To(gomega.Succeed())
+	}
+	var imports, calls, root string
+	list := exec.Command("go", "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}} {{.Dir}} {{join .GoFiles " "}}{{end}}`, examples+"...")
+	for line := range strings.Lines(string(must(list.Output()))) {
+		words := strings.Fields(line)
+		folder := strings.TrimPrefix(words[0], examples)
+		if slices.Contains(apart, folder) {
+			continue
+		}
+		for _, name := range words[2:] {
+			text := string(must(os.ReadFile(filepath.Join(words[1], name))))
+			text = regexp.MustCompile(`(?m)^package main$`).ReplaceAllString(text, "package program")
+			file(filepath.Join(words[1], "program", name), regexp.MustCompile(`(?m)^func main\(`).ReplaceAllString(text, "func Main("))
+		}
+		name := strings.NewReplacer("/", "_", "-", "_").Replace(folder)
+		imports += fmt.Sprintf("import %s %q\n", name, words[0]+"/program")
+		calls += fmt.Sprintf("case %q: %s.Main()\n", strings.ReplaceAll(folder, "/", "-"), name)
+		root = strings.TrimSuffix(words[1], filepath.FromSlash(folder))
+	}
+	file(filepath.Join(root, "programs", "main.go"), fmt.Sprintf(`package main
+import ("os"; "path/filepath")
+%sfunc main() { switch filepath.Base(os.Args[0]) {
+%s} }`, imports, calls))
+	overlay = filepath.Join(dir, "overlay.json")
+	gomega.Expect(os.WriteFile(overlay, must(json.Marshal(map[string]any{"Replace": replace})), 0o600)).To(gomega.Succeed())
+	return overlay, examples + "programs"
 }
 
 // Start runs a binary and copies its output to that of the spec. The process is stopped at the end of the spec if it is
