@@ -9,6 +9,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 const (
@@ -37,7 +39,7 @@ func (h *Harness) deadline(object any, options []RequestOption) error {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}
 		ran = ran || len(result.Steps) > 0
-		if err := late(result, r, ""); err != nil {
+		if err := late(result, r, apiserver.Document{}); err != nil {
 			return err
 		}
 	}
@@ -48,7 +50,7 @@ func (h *Harness) deadline(object any, options []RequestOption) error {
 }
 
 // late waits for the steps that a request has left behind, and returns the violation of one that does not end.
-func late(result *Result, r Request, object string) error {
+func late(result *Result, r Request, object apiserver.Document) error {
 	grace := time.NewTimer(deadlineGrace)
 	defer grace.Stop()
 	for _, run := range result.outcome.Trace.Runs() {
@@ -56,7 +58,7 @@ func late(result *Result, r Request, object string) error {
 		case <-run.Done:
 		case <-grace.C:
 			return &violation{
-				property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, r.WebhookTimeout, run.Step, deadlineGrace), proof: object,
+				property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, r.WebhookTimeout, run.Step, deadlineGrace), proof: beginning(object),
 				remedy: "pass the handler's context to every call that waits (clients, HTTP requests, databases) instead of context.Background or context.TODO, select on ctx.Done() beside every channel, and check ctx.Err() in long loops.",
 			}
 		}

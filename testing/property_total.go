@@ -111,7 +111,7 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) (*StepRun,
 				return &s, nil
 			}
 		}
-		if err := late(result, try, beginning(object)); err != nil {
+		if err := late(result, try, object); err != nil {
 			return nil, err
 		}
 	}
