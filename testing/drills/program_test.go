@@ -38,6 +38,7 @@ func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
 func TestDrills(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	RunSpecs(t, "Drills", Label(APIServer))
 }
 

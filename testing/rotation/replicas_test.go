@@ -291,6 +291,6 @@ func (d *deployment) settle(ctx context.Context) *certsecret.State {
 		g.Expect(state.Requested()).To(BeFalse())
 		g.Expect(state.RegisteredBundle).To(same(state.Bundle()))
 		g.Expect(d.bundles(ctx)).To(HaveEach(same(state.Bundle())))
-	}).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(Succeed())
+	}).WithContext(ctx).Should(Succeed())
 	return state
 }

@@ -45,7 +45,7 @@ var _ = Describe("A rotation of the CA", func() {
 			} else {
 				d.rollOut(ctx, j)
 			}
-			Eventually(d.current).WithArguments(ctx).WithContext(ctx).WithPolling(50*time.Millisecond).Should(BeNumerically(">", last), kind)
+			Eventually(d.current).WithArguments(ctx).WithContext(ctx).Should(BeNumerically(">", last), kind)
 			last = Must(d.current(ctx))
 			Expect(l.Failures()).To(BeEmpty(), "after %d rotations", last-first)
 		}
@@ -192,7 +192,7 @@ var _ = Describe("A backup of etcd that is restored under replicas that go on", 
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(records.First(version)).To(Equal(version))
 				g.Expect(records.Serving()).To(Equal(1))
-			}).WithContext(ctx).WithTimeout(4 * patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+			}).WithContext(ctx).WithTimeout(4 * patience).Should(Succeed())
 			healed := time.Since(began).Round(10 * time.Millisecond)
 			for n := range servers {
 				for _, rule := range []string{firstRule, secondRule} {

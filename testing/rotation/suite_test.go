@@ -34,6 +34,7 @@ const patience = load.Patience
 func TestRotation(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	RunSpecs(t, "Rotation", Label("api-server"))
 }
 
