@@ -169,6 +169,7 @@ func beMutated() OmegaMatcher {
 
 func TestEirinix(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
+	SetDefaultEventuallyTimeout(30 * time.Second)              // of a busy machine
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond) // most questions are to an API server
 	RunSpecs(t, "eirinix")
 }
