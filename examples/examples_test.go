@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 func TestExamples(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	RunSpecs(t, "Examples", Label("api-server"))
 }
 
