@@ -133,7 +133,7 @@ func build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "world.test")
-	compile := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
+	compile := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
 	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
