@@ -292,8 +292,8 @@ type Settings struct {
 	// Timeout is the time limit of the step, in whole seconds from 1 to 30. The timeout of a shared call is the sum of
 	// its steps' timeouts. Steps whose sum exceeds 30 s do not share a call; if they are mutating ones with Ignore
 	// for the same objects, Validate refuses them, because the API server has no more time for a request. Zero means
-	// the time that the other steps of the call leave. For all of its steps without a Timeout together, a call's timeout
-	// has 5 s more.
+	// the time that the other steps of the call leave, and half of it for a step with Ignore beside steps with Fail. For
+	// all of its steps without a Timeout together, a call's timeout has 5 s more.
 	Timeout time.Duration
 
 	// Reinvoke decides whether the step sees an object again after a later step or webhook has changed it. Empty means

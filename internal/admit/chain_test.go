@@ -228,7 +228,7 @@ var _ = Describe("A chain", func() {
 		Expect(r.review("v1").Warnings).To(BeEmpty())
 	})
 
-	It("gives a step the time that it names, whatever those before it take that name none", func() {
+	It("gives a step the time that it names, whatever those before it take that name none, and one with Ignore half of the rest", func() {
 		var ends sync.Map // the slow step is left behind, and the next one begins beside it
 		timed := func(name string, wait bool) chain.Step {
 			return mutation(name, newPod, func(ctx context.Context, _ *chain.Call, _ *corev1.Pod) error {
@@ -247,6 +247,12 @@ var _ = Describe("A chain", func() {
 		slow, _ := ends.Load("slow")
 		then, _ := ends.Load("promised")
 		Expect(then.(time.Time).Sub(slow.(time.Time))).To(BeNumerically(">", 8*time.Second))
+
+		r, _ = serve(chain.Config{Steps: []chain.Step{ignoring(timed("first", false)), timed("last", false)}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		first, _ := ends.Load("first")
+		last, _ := ends.Load("last")
+		Expect(last.(time.Time).Sub(first.(time.Time))).To(BeNumerically(">", 4*time.Second), "the step with Ignore cannot fail the call")
 	})
 
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {

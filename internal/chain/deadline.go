@@ -142,8 +142,12 @@ func (r *run) attempt(i int, t task) error {
 	timeout, shorter := s.Timeout, false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
-	} else if promised := r.promisedAfter(i); promised > 0 && ok {
-		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
+	} else if promised, some := r.promisedAfter(i), s.Ignore && !r.allIgnore; ok && (some || promised > 0) {
+		timeout, shorter = time.Until(end)-promised, true
+		if some { // its failure must leave time for the steps with Fail, and for the answer
+			timeout /= 2
+		}
+		timeout = max(timeout, time.Millisecond)
 	}
 	if end, ok := r.ctx.Deadline(); t.again && ok {
 		switch {

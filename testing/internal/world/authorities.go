@@ -92,6 +92,9 @@ func certify(by *ca.Authority, name string, now time.Time) (*tls.Certificate, er
 
 // renewIssuer has the issuer sign with another CA.
 func (w *World) renewIssuer() error {
+	if last := w.authorities.issuer; last != nil {
+		w.unneeded(last.CertificatePEM)
+	}
 	issuer, err := ca.New("issuer", 30*day, time.Now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,8 +167,11 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 	defer w.authorities.busy.Unlock()
 	deed := ""
 	f.For = min(3*f.For, issuedFor/6, w.plan.Lasts-quiet-settling-f.At)
-	switch rng.IntN(6) {
+	switch rng.IntN(7) {
 	case 0:
+		w.reissue(f)
+		return
+	case 4:
 		deed = "takes the key from"
 		if found := w.find("Secret", namespace, issuedName); found != nil {
 			without := found.DeepCopy()
@@ -203,6 +209,27 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 	}
 	w.tell(named("the issuer"), "%s", deed)
 	w.issue(w.plan.serverName(), issuedFor, 0)
+}
+
+// reissue has the issuer write the certificate of another CA before that CA.
+func (w *World) reissue(f Fault) {
+	before := w.find("Secret", namespace, issuedName)
+	if err := w.renewIssuer(); err != nil || before == nil {
+		return
+	}
+	w.excuse(unissued, f.For+settling)
+	w.tell(named("the issuer"), "makes a certificate by another CA, and adds that CA %s later", f.For.Round(time.Second))
+	w.issue(w.plan.serverName(), issuedFor, 0)
+	whole := w.find("Secret", namespace, issuedName)
+	half := whole.DeepCopy()
+	half.Object["data"].(map[string]any)["ca.crt"] = before.Object["data"].(map[string]any)["ca.crt"]
+	if err := w.api.Put(half); err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	w.wait(f.For)
+	if err := w.api.Put(whole.DeepCopy()); err != nil {
+		w.violate("an edit failed: %v", err)
+	}
 }
 
 // identity is the certificate with which API servers call, if the program asks for one.

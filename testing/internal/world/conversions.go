@@ -47,10 +47,11 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas.
+// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas, and knows only tens of them. What
+// it does not know comes back, as long as it is not edited.
 func addConversion(m *eirinix.ExtensionManager) error {
 	type tree = *unstructured.Unstructured
-	renames := func(from, to string) func(context.Context, tree) (tree, error) {
+	renames := func(from, to string, by int64) func(context.Context, tree) (tree, error) {
 		return func(ctx context.Context, shop tree) (tree, error) {
 			if slow, err := time.ParseDuration(shop.GetLabels()[slowLabel]); err == nil {
 				select {
@@ -65,12 +66,13 @@ func addConversion(m *eirinix.ExtensionManager) error {
 				return shop, err
 			}
 			unstructured.RemoveNestedField(shop.Object, "spec", from)
-			return shop, unstructured.SetNestedField(shop.Object, value, "spec", to)
+			n, _ := value.(int64)
+			return shop, unstructured.SetNestedField(shop.Object, n-n%by, "spec", to)
 		}
 	}
 	return m.AddExtension(conversion.Of[tree]{
 		CRD: definitionName, Version: "v1",
-		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v2", renames("replicas", "size"), renames("size", "replicas"))},
+		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v2", renames("replicas", "size", 1), renames("size", "replicas", 10))},
 	})
 }
 
@@ -109,7 +111,7 @@ func (w *World) list(rng *rand.Rand) {
 	listed := time.Now() // with the caBundle of then
 	for i := range 1 + rng.IntN(4) {
 		shop := map[string]any{
-			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": float64(i), "note": note},
+			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": int64(7*i + 3), "note": note},
 			"metadata": map[string]any{"name": fmt.Sprint("shop", i), "namespace": "shop", "uid": string(uuid.NewUUID())},
 		}
 		if rng.IntN(8) == 0 {
@@ -117,6 +119,11 @@ func (w *World) list(rng *rand.Rand) {
 		}
 		began := time.Now()
 		converted, err := s.convert(ctx, entries[0], shop, "v2")
+		size := int64(7*i + 3)
+		if err == nil && rng.IntN(2) == 0 {
+			size = 50
+			err = unstructured.SetNestedField(converted, size, "spec", "replicas")
+		}
 		if err == nil {
 			converted, err = s.convert(ctx, entries[0], converted, "v1")
 		}
@@ -129,7 +136,7 @@ func (w *World) list(rng *rand.Rand) {
 		if err != nil && w.reachable(began) && !old && !w.excused(evicted, listed) {
 			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
 		}
-		if spec, _ := converted["spec"].(map[string]any); err == nil && (spec["note"] != note || spec["size"] != float64(i) && spec["size"] != int64(i)) {
+		if spec, _ := converted["spec"].(map[string]any); err == nil && (spec["note"] != note || spec["size"] != size) {
 			w.breaks("%s: a shop has lost something on its way to v2 and back: %v", s.name, converted)
 		}
 		w.mu.Unlock()

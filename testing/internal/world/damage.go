@@ -326,7 +326,17 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 	if err != nil || len(hooks) == 0 {
 		return "", errors.Join(err, fmt.Errorf("there are %d webhooks", len(hooks)))
 	}
-	switch rng.IntN(3) {
+	switch rng.IntN(4) {
+	case 3:
+		stranger, err := ca.New("bystander", day, time.Now())
+		if err != nil {
+			return "", err
+		}
+		config, _ := hooks[0].(map[string]any)["clientConfig"].(map[string]any)
+		bundle, _ := base64.StdEncoding.DecodeString(fmt.Sprint(config["caBundle"]))
+		config["caBundle"] = encoded(ca.Bundle(bundle, stranger.CertificatePEM))
+		w.unneeded(stranger.CertificatePEM)
+		return "adds a CA to the caBundle of an entry of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
 	case 0:
 		hooks[rng.IntN(len(hooks))].(map[string]any)["failurePolicy"] = "Ignore"
 		return "weakens an entry of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
@@ -414,6 +424,7 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.tell(fate, "restores the backup")
 	w.mu.Lock()
 	w.watch.evicted = nil // what the backup holds is in force again
+	w.watch.foreign = nil
 	w.mu.Unlock()
 	w.api.Restore(backup)
 	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {

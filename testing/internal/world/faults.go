@@ -244,6 +244,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	if w.plan.Reads {
 		all = append(all, right{"list", policies.Resource}, right{"watch", policies.Resource})
 	}
+	if w.plan.Modes {
+		all = append(all, right{"get", "configmaps"}, right{"list", "configmaps"})
+	}
 	r := all[rng.IntN(len(all))]
 	why := slow
 	switch r.resource {

@@ -66,8 +66,13 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if rng.IntN(8) == 0 {
 		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
 	}
-	if rng.IntN(6) == 0 {
+	switch rng.IntN(12) {
+	case 0:
 		named[failLabel] = "yes"
+	case 1:
+		named[failLabel] = hangs
+	case 2:
+		named[longLabel] = "yes"
 	}
 	pod.SetLabels(named)
 	if n < 0 { // large: a container takes more memory than its text
@@ -90,7 +95,7 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.prompt(s, began, named[slowLabel] != "", v)
+	w.prompt(s, began, named[slowLabel] != "" || named[failLabel] == hangs, v)
 	w.judge(s, deny, began, v)
 }
 

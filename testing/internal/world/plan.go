@@ -25,6 +25,7 @@ type Plan struct {
 	Reads, Modes, Shadow        bool          // what the program uses
 	Kinds                       bool          // what steps read is of a kind that comes and goes
 	Converts                    bool
+	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Late                        bool          // what steps read comes after the program, and the issuer
 	Issued                      bool          // some versions take their certificates from an issuer
@@ -108,6 +109,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		p.Drain = 1500 * time.Millisecond
 	}
 	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
+	p.AtOnce = rng.IntN(2) == 0
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness") || slices.Contains(kinds, "kind")

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,8 +96,9 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 }
 
 // denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it. failLabel has a step
-// with failurePolicy Ignore fail after it has annotated the object with halfway.
-const denyLabel, slowLabel, failLabel, halfway = "deny", "slow", "fail", "halfway"
+// with failurePolicy Ignore fail after it has annotated the object with halfway, and hangs has it wait for ever. longLabel makes
+// step a change so much that the answer does not fit into a packet.
+const denyLabel, slowLabel, failLabel, longLabel, halfway, hangs = "deny", "slow", "fail", "long", "halfway", "hangs"
 
 func annotate(pod *corev1.Pod, key, value string) {
 	if pod.Annotations == nil {
@@ -143,11 +145,15 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 	}
 	errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
 		ID: lenient + "-sets", Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
-		Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if annotate(pod, halfway, "yes"); pod.Labels[failLabel] != "" {
-				return errors.New("it is to fail")
+		Apply: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			annotate(pod, halfway, "yes")
+			switch pod.Labels[failLabel] {
+			case "":
+				return nil
+			case hangs:
+				<-ctx.Done()
 			}
-			return nil
+			return errors.New("it is to fail")
 		},
 	}), m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
@@ -160,7 +166,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		settings := eirinix.Settings{Isolated: r.isolated[step]}
 		errs = append(errs,
 			m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				annotate(pod, "ran-"+step, r.name)
+				if annotate(pod, "ran-"+step, r.name); pod.Labels[longLabel] != "" && step == "a" {
+					annotate(pod, longLabel, strings.Repeat("long ", 5000))
+				}
 				return nil
 			}}),
 			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {

@@ -38,6 +38,7 @@ type promises struct {
 	writes  map[string]*rate     // of the program's objects, by name
 	digests map[string]string    // the names of steps, by the version that has them
 	gone    map[string]bool      // versions that are recorded so
+	foreign map[string]time.Time // CAs that nothing needs, since when
 	evicted [][]byte             // CAs that a rotation with Distrust has taken out of force
 	written map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
 	adopted bool                 // the CA of another client, while no configuration pinned one
@@ -149,6 +150,34 @@ func (w *World) evict(old []byte) {
 			if ca.Contains(h.ClientConfig.CABundle, old) {
 				w.breaks("RotateCA with Distrust has returned, and the caBundle of %s still holds the old CA", h.Name)
 			}
+		}
+	}
+}
+
+// unneeded notes a CA that nothing needs from now on. It stays in caBundles for a while.
+func (w *World) unneeded(authority []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.foreign == nil {
+		w.watch.foreign = map[string]time.Time{}
+	}
+	w.watch.foreign[string(authority)] = time.Now()
+}
+
+// outgrown looks for CAs in a caBundle that were to go. The caller holds mu.
+func (w *World) outgrown(h hook) {
+	seen := time.Now() // by the replica that has lived longest
+	for _, p := range w.processes {
+		if p.readySince.Before(seen) {
+			seen = p.readySince
+		}
+	}
+	for authority, since := range w.watch.foreign {
+		if since.Before(seen) {
+			since = seen
+		}
+		if ca.Contains(h.ClientConfig.CABundle, []byte(authority)) && w.plan.Leaf > 0 && time.Since(since) > w.plan.Leaf*11/10+settling {
+			w.breaks("at rest, the caBundle of %s holds a CA that nothing has needed for %s", h.Name, time.Since(since).Round(time.Second))
 		}
 	}
 }

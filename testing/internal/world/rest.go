@@ -242,6 +242,7 @@ func (w *World) complete() {
 		names := ""
 		for _, h := range webhooksOf(object) {
 			names += " " + h.Name
+			w.outgrown(h)
 			was, known := w.watch.written[h.version+" "+kind+" "+h.Name]
 			if h.ClientConfig.CABundle = nil; known && !equality.Semantic.DeepEqual(was.ValidatingWebhook, h.ValidatingWebhook) {
 				w.breaks("at rest, the entry %s of the %s is not as it was registered", h.Name, kind)

@@ -441,8 +441,14 @@ func (w *World) roll() bool {
 		if wanted.crashes && !w.wait(10*time.Second) { // Kubernetes waits longer and longer
 			return false
 		}
-		w.count(func(c *Counts) { c.Starts++ })
-		w.start(wanted)
+		n := 1
+		if w.plan.AtOnce {
+			n = max(1, replicas-fresh-old) // one more than there are to be comes in a rollout
+		}
+		w.count(func(c *Counts) { c.Starts += n })
+		for range n {
+			w.start(wanted)
+		}
 	case outdated != nil && paused:
 	case outdated != nil && ready > min(replicas, fresh+old-1):
 		outdated.leaves()

@@ -465,6 +465,11 @@ var All = []Defect{
 		[]Edit{{"internal/chain/run.go", "	if watches || err != nil && s.Ignore {\n", "	if watches || err != nil && s.Ignore && !@ {\n"}},
 	},
 	{
+		"ignore-takes-all", "A step with Ignore that hangs takes all the time of its call, so a step with Fail refuses the object.",
+		"If a step fails under Ignore, the others go on: a step without a Timeout hangs beside others.",
+		[]Edit{{"internal/chain/deadline.go", "s.Ignore && !r.allIgnore; ok", "s.Ignore && !r.allIgnore && !@; ok"}},
+	},
+	{
 		"issued-at-once", "A certificate of another CA is served before any caBundle trusts it.",
 		"A new certificate is served only once every caBundle holds a CA that verifies it: the issuer changes its CA.",
 		[]Edit{{"internal/certsource/served.go", "	case s.AtOnce:\n", "	case s.AtOnce || @:\n"}},
