@@ -1,5 +1,6 @@
 // Package balancing holds the specs for replicas behind a Service while they are restarted: every call of an API server
-// must reach a replica that serves. The package contains only specs.
+// must reach a replica that serves. The package contains only specs. They are here for the fact that each entry of the table
+// names: how a real API server finds a replica, and for how long it stays with a connection.
 //
 // An API server calls a Service in one of two ways. Without --enable-aggregator-routing it dials the cluster IP, and
 // connections are balanced. With the flag it dials the addresses in the EndpointSlices. There, Kubernetes 1.37 picks an

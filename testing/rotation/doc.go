@@ -3,9 +3,14 @@
 // Other specs do the same to programs that convert custom resources, which are read, written and watched. The package
 // contains only specs.
 //
-// Real API servers are here for three facts: each has its own copy of the configurations and learns of a write late, each
-// decides when to make a connection anew, and etcd goes back as a whole. That the Secret and the configurations heal is
-// specified in internal/controller and testing/internal/world.
+// Each spec is here for one fact about real API servers. That the Secret and the configurations heal is specified in
+// internal/controller and testing/internal/world.
+//
+//   - Rotations: each API server makes connections anew when it wants to, and trusts by its own copy of the configurations.
+//   - A frozen API server goes on with the caBundle of before, in a call that it has begun.
+//   - Shops: a watch cache and a request convert with the caBundle that they began with.
+//   - Rollouts: each API server learns of a registration late, and none writes it twice in the order in which they see it.
+//   - A backup: etcd goes back as a whole, under watches that go on.
 //
 // Every admission request makes its own TLS handshake, without resumption, with a randomly chosen replica. A
 // connection that stays open would hide the effect of a rotation on the next one. Round-robin would hide the effect of

@@ -43,9 +43,7 @@ type deployment struct {
 	started   []*load.Replica // that were not killed
 	launched  int             // replicas so far
 
-	// These are of replicas that are started from now on.
-	source eirinix.CertificateSource // nil for our own CA
-	more   []any                     // steps beside those of all
+	more []any // steps beside those of all, of replicas that are started from now on
 
 	calls    atomic.Int64 // of steps
 	renewals atomic.Int64 // of serving certificates
@@ -154,7 +152,6 @@ func (d *deployment) manager(server int, name string) (*eirinix.ExtensionManager
 		RestConfig:          config,
 		Logger:              logs.Named(name).Sugar(),
 		CALifetime:          d.rotation.CA,
-		Certificates:        d.source,
 		DrainDelay:          200 * time.Millisecond,
 	})
 	eirinixtest.SetLifetimes(m, eirinixtest.Lifetimes{Leaf: d.rotation.Leaf, Retain: d.rotation.Retain})

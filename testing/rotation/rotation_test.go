@@ -3,7 +3,6 @@ package rotation_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
-	"code.cloudfoundry.org/eirinix/internal/ca"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 	"code.cloudfoundry.org/eirinix/testing/internal/load"
@@ -211,59 +209,4 @@ var _ = Describe("A backup of etcd that is restored under replicas that go on", 
 			Consistently(written).WithContext(ctx).WithTimeout(atRest).Should(Equal(written()), "writes after all was as before")
 			l.expectNoFailure("all was as before %s after the restart", healed)
 		}, SpecTimeout(10*patience))
-})
-
-// issued returns an issuer's serving certificate, key and CA, by the names that cert-manager has for them.
-func (d *deployment) issued(authority *ca.Authority) map[string][]byte {
-	GinkgoHelper()
-	service := load.ServiceName + "." + d.namespace + ".svc"
-	certificate := Must(authority.SignServing([]string{service, service + ".cluster.local"}, time.Hour, time.Now()))
-	return map[string][]byte{
-		"tls.crt": ca.EncodeCertificate(certificate.Leaf),
-		"tls.key": PKCS8(certificate.PrivateKey),
-		"ca.crt":  authority.CertificatePEM,
-	}
-}
-
-var _ = Describe("Certificates from elsewhere", func() {
-	It("may take the place of our own, and of each other, in rollouts and a renewal by another CA", func(ctx SpecContext) {
-		// A CA that another replica may still use stays trusted for longer than any rollout here takes.
-		d := deploy(ctx, 2, lifetimes{CA: time.Hour, Leaf: time.Minute, Retain: 15 * time.Second})
-		l := d.startLoad(ctx, few)
-		issuer := func(name string) *ca.Authority { return Must(ca.New(name, time.Hour, time.Now())) }
-		// serves waits until all replicas have a certificate of the issuer.
-		serves := func(from *ca.Authority) {
-			GinkgoHelper()
-			for _, r := range d.replicas {
-				Eventually(IssuerAt).WithArguments(r.Addr()).WithContext(ctx).Should(Equal(from.Certificate.SubjectKeyId), r.Name)
-			}
-			Expect(l.Failures()).To(BeEmpty())
-		}
-		dir := GinkgoT().TempDir()
-		files, inSecret := issuer("files"), issuer("secret")
-		for name, text := range d.issued(files) {
-			Expect(os.WriteFile(filepath.Join(dir, name), text, 0o600)).To(Succeed())
-		}
-		secrets := clientsOf(0).CoreV1().Secrets(d.namespace)
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "issued"}, Type: corev1.SecretTypeTLS, Data: d.issued(inSecret)}
-		Must(secrets.Create(ctx, secret, metav1.CreateOptions{}))
-
-		By("rolling out files, our own and a Secret")
-		d.source = eirinix.FromFiles(dir, "", "", "")
-		d.replace(ctx)
-		serves(files)
-		d.source = nil
-		d.replace(ctx)
-		serves(Must(Must(d.store().Load(ctx)).Current()))
-		d.source = eirinix.FromSecret(d.namespace, secret.Name)
-		d.replace(ctx)
-		serves(inSecret)
-
-		By("renewing the Secret by another CA")
-		next := issuer("another")
-		secret.Data = d.issued(next)
-		Must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
-		serves(next)
-		l.expectNoFailure("3 rollouts from one source of certificates to another")
-	}, SpecTimeout(10*patience))
 })
