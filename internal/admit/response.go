@@ -59,7 +59,7 @@ var (
 )
 
 // write sends the answer. It bounds the time that a client can take to read a long answer, because a server has no
-// bound of its own.
+// bound of its own. net/http takes the bound away after the request.
 func (r response) write(w http.ResponseWriter) {
 	header := w.Header()
 	header["Content-Type"] = r.kind
@@ -67,14 +67,12 @@ func (r response) write(w http.ResponseWriter) {
 		header.Set("X-Content-Type-Options", "nosniff")
 	}
 	header.Set("Content-Length", strconv.Itoa(len(r.text)))
-	connection := http.NewResponseController(w)
-	within := readGrace + time.Duration(len(r.text))*time.Second/slowRate
-	bounded := len(r.text) > shortResponse && connection.SetWriteDeadline(time.Now().Add(within)) == nil
-	w.WriteHeader(r.status)
-	_, err := w.Write(r.text)
-	if bounded && err == nil && connection.Flush() == nil {
-		_ = connection.SetWriteDeadline(time.Time{}) // other handlers answer on the same connection
+	if len(r.text) > shortResponse {
+		within := readGrace + time.Duration(len(r.text))*time.Second/slowRate
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // what is no connection has none
 	}
+	w.WriteHeader(r.status)
+	_, _ = w.Write(r.text) // the client may be gone
 }
 
 // plainResponse returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or

@@ -9,7 +9,7 @@
 //   - Rotations: each API server makes connections anew when it wants to, and trusts by its own copy of the configurations.
 //   - A frozen API server goes on with the caBundle of before, in a call that it has begun.
 //   - Shops: a watch cache and a request convert with the caBundle that they began with.
-//   - Rollouts: each API server learns of a registration late, and none writes it twice in the order in which they see it.
+//   - Rollouts: each API server learns of a registration late, so that objects still meet the version before.
 //   - A backup: etcd goes back as a whole, under watches that go on.
 //
 // Every admission request makes its own TLS handshake, without resumption, with a randomly chosen replica. A

@@ -4,6 +4,7 @@ package world
 // and the CA that certifies API servers as clients.
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	cryptorand "crypto/rand"
@@ -48,6 +49,8 @@ type authorities struct {
 	issuer, callers *ca.Authority
 	caller          *tls.Certificate // with which API servers call
 	refused         *tls.Certificate // with which they called before
+	newest          []byte           // the last good certificate of the issuer
+	madeAt          time.Time        // when it was made
 	unusable        bool             // what the issuer's Secret holds
 }
 
@@ -146,6 +149,11 @@ func (w *World) issue(host string, lifetime, before time.Duration) {
 	if err != nil {
 		w.violate("nothing can be issued: %v", err)
 		return
+	}
+	if host == w.plan.serverName() && before == 0 {
+		w.mu.Lock()
+		w.authorities.newest, w.authorities.madeAt = leaf.Certificate[0], time.Now()
+		w.mu.Unlock()
 	}
 	w.putIssued(map[string][]byte{
 		"ca.crt": by.CertificatePEM, "tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
@@ -344,6 +352,16 @@ func (w *World) intrude(rng *rand.Rand) {
 		}
 		cancel()
 		s.reset()
+	}
+}
+
+// renewed sees that a replica serves the last certificate of the issuer.
+func (w *World) renewed(p *process, serves *x509.Certificate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := &w.authorities
+	if p.release.issued && !a.unusable && time.Since(a.madeAt) > settling && !w.excused(unissued, time.Now()) && !bytes.Equal(serves.Raw, a.newest) {
+		w.breaks("at rest, %s does not serve the certificate that the issuer made %s ago", p, time.Since(a.madeAt).Round(time.Second))
 	}
 }
 

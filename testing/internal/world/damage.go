@@ -413,6 +413,9 @@ func (w *World) collect() {
 // restore takes a backup, and restores it after a while, in which something else happens.
 func (w *World) restore(f Fault, rng *rand.Rand) {
 	backup := w.api.Backup()
+	w.mu.Lock()
+	unusable := w.plan.Issued && w.excused(unissued, time.Now())
+	w.mu.Unlock()
 	w.tell(fate, "takes a backup")
 	all := []func(*World, Fault, *rand.Rand){(*World).rotate, (*World).rollout, (*World).remove, (*World).changePolicy}
 	if then := rng.IntN(len(all) + 1); then < len(all) && (w.plan.Reads || then < len(all)-1) {
@@ -427,6 +430,9 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.watch.foreign = nil
 	w.mu.Unlock()
 	w.api.Restore(backup)
+	if unusable {
+		w.issue(w.plan.serverName(), issuedFor, 0)
+	}
 	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
 		w.define()
 	}

@@ -146,7 +146,9 @@ func (w *World) reach(p *process, when string) {
 				conn, err := w.network.dial(ctx, w.controlPlane, p.address)
 				if err == nil {
 					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest})
-					err = shaken.HandshakeContext(ctx)
+					if err = shaken.HandshakeContext(ctx); err == nil && when == atRest {
+						w.renewed(p, shaken.ConnectionState().PeerCertificates[0])
+					}
 					_ = conn.Close()
 				}
 				cancel()

@@ -6,6 +6,7 @@ package world
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -276,6 +277,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	deadline time.Time // of reads
+	writes   time.Time // the deadline of writes, which are done at once
 }
 
 func (c *conn) LocalAddr() net.Addr  { return c.local }
@@ -322,6 +324,12 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	late := !c.writes.IsZero() && !time.Now().Before(c.writes)
+	c.mu.Unlock()
+	if late {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Addr: c.remote, Err: os.ErrDeadlineExceeded}
+	}
 	return c.out.write(b)
 }
 
@@ -347,7 +355,9 @@ func (c *conn) forget() {
 	c.host.mu.Unlock()
 }
 
-func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
 
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
@@ -357,4 +367,9 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func (*conn) SetWriteDeadline(time.Time) error { return nil }
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes = t
+	return nil
+}
