@@ -123,7 +123,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if v.failed != nil || v.denied != "" {
 			w.breaks("%s: a change of a pod, which no step with Fail selects, is %s", s.name, v)
 		}
-	case v.failed != nil && w.plan.Reads && (w.excused(unread, began) || w.excused(slow, began)):
+	case v.failed != nil && (w.plan.Reads || w.plan.Modes) && (w.excused(unread, began) || w.plan.Reads && w.excused(slow, began)):
 	case v.failed != nil:
 		if w.reachable(began) {
 			w.breaks("%s refused a pod although a replica could be reached: %v", s.name, v.failed)

@@ -125,7 +125,7 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 }
 
 // takeKind has the API servers serve the kind of the policy no more, with all objects of it, and again after a while.
-func (w *World) takeKind(f Fault, _ *rand.Rand) {
+func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	if !w.rights.serves() {
 		return
 	}
@@ -134,7 +134,8 @@ func (w *World) takeKind(f Fault, _ *rand.Rand) {
 	w.generations++
 	next := w.generations
 	w.mu.Unlock()
-	w.excuse(unread, f.For+settling)
+	later := time.Duration(rng.IntN(2)) * staleBy * 2
+	w.excuse(unread, f.For+later+settling)
 	w.expects(f.For, unreadable, func() bool { return !w.rights.serves() })
 	w.tell(fate, "takes the kind of the policy away for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
@@ -144,7 +145,8 @@ func (w *World) takeKind(f Fault, _ *rand.Rand) {
 	}
 	w.wait(f.For)
 	w.rights.unserve(false)
-	w.tell(fate, "has the kind of the policy served again")
+	w.tell(fate, "has the kind of the policy served again, and makes a policy %s later", later)
+	w.wait(later)
 	w.policyBecomes(next)
 }
 

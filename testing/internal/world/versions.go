@@ -55,7 +55,7 @@ const alone = "!"
 
 // rolledOut is how long it takes until a version is registered after the last replica of others has stopped; two seconds, if
 // nothing is lost.
-const rolledOut = 15 * time.Second
+const rolledOut = 6 * time.Second
 
 // follows sees that the steps of the replicas that are left are registered soon after one has stopped.
 func (w *World) follows(p *process) {
