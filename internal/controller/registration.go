@@ -177,6 +177,9 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		again = rollout.Soonest(again, trustAt)
 	case lacks:
 		w.trust, w.reason = true, plan.Missing
+		if !c.wasReady { // replicas that start, where nothing pins a CA of theirs, replace each other's in the Secret until then
+			w.pause = 0
+		}
 	case plan.Surplus != "":
 		w.trust, w.reason = true, plan.Surplus
 	case c.Once && c.outgrown(o, plan):
