@@ -69,7 +69,7 @@ func (r response) write(w http.ResponseWriter) {
 	header.Set("Content-Length", strconv.Itoa(len(r.text)))
 	if len(r.text) > shortResponse {
 		within := readGrace + time.Duration(len(r.text))*time.Second/slowRate
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // what is no connection has none
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // a recorder has none
 	}
 	w.WriteHeader(r.status)
 	_, _ = w.Write(r.text) // the client may be gone

@@ -43,7 +43,7 @@ const (
 
 // authorities are those of the cluster.
 type authorities struct {
-	busy sync.Mutex // held by what changes one of them; nothing waits for it, which would stop the clock
+	busy sync.Mutex // held while one of them changes; nothing waits for it, which would stop the clock
 
 	// guarded by World.mu
 	issuer, callers *ca.Authority
@@ -51,10 +51,10 @@ type authorities struct {
 	refused         *tls.Certificate // with which they called before
 	newest          []byte           // the last good certificate of the issuer
 	madeAt          time.Time        // when it was made
-	unusable        bool             // what the issuer's Secret holds
+	unusable        bool             // the certificate in the issuer's Secret
 }
 
-// set makes what plans with other authorities need.
+// set makes the authorities of a plan.
 func (a *authorities) set(w *World) error {
 	if w.plan.Issued {
 		if err := w.renewIssuer(); err != nil {
@@ -122,7 +122,7 @@ func (w *World) renews() {
 	}
 }
 
-// withoutCertificate is what a log says when the issuer's Secret holds none that can be used.
+// withoutCertificate is in the log when the issuer's Secret holds none that can be used.
 const withoutCertificate = "waiting for a serving certificate"
 
 // unserved reports whether the issuer's Secret cannot be used, and a replica that needs it lives.
@@ -365,7 +365,7 @@ func (w *World) renewed(p *process, serves *x509.Certificate) {
 	}
 }
 
-// sources sets what a version takes from other authorities.
+// sources has a version use the other authorities.
 func (w *World) sources(o *eirinix.ManagerOptions, r release) {
 	if r.issued {
 		o.Certificates = eirinix.FromSecret("", issuedName)

@@ -47,8 +47,8 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas, and knows only tens of them. What
-// it does not know comes back, as long as it is not edited.
+// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas, and knows only tens of them. The rest
+// comes back, as long as it is not edited.
 func addConversion(m *eirinix.ExtensionManager) error {
 	type tree = *unstructured.Unstructured
 	renames := func(from, to string, by int64) func(context.Context, tree) (tree, error) {

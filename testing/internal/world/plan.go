@@ -23,11 +23,11 @@ type Plan struct {
 	CALifetime, Leaf            time.Duration // 0: the default
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
-	Kinds                       bool          // what steps read is of a kind that comes and goes
+	Kinds                       bool          // the policy is of a kind that comes and goes
 	Converts                    bool
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
-	Late                        bool          // what steps read comes after the program, and the issuer
+	Late                        bool          // the policy comes after the program, and so does the issuer
 	Issued                      bool          // some versions take their certificates from an issuer
 	Callers                     bool          // API servers show certificates
 	Unregister                  bool          // UnregisterOnStop

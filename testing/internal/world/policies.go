@@ -48,8 +48,8 @@ func (p Plan) policy(generation int) client.Object {
 	return object
 }
 
-// missing is what a log says when there is no policy, unknown is what it says when there is no such kind at a start, and
-// unreadable is what it says when that, or a right, has gone.
+// The log says missing when there is no policy, unknown when there is no such kind at a start, and unreadable when that, or a
+// right, has gone.
 const (
 	missing    = "an object is missing that steps require"
 	unknown    = "objects that steps read cannot be listed"

@@ -57,7 +57,7 @@ type release struct {
 	steps    []string
 	isolated map[string]bool
 	reads    bool
-	kinds    bool // of what it reads
+	kinds    bool // the policy is of a kind that comes and goes
 	shadow   bool
 	converts bool
 	issued   bool // takes its certificates from an issuer

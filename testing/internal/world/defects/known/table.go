@@ -518,7 +518,7 @@ var All = []Defect{
 		[]Edit{{"internal/cluster/namespaces.go", "			if how == watch.Deleted {\n", "			if how == watch.Modified && @ {\n				return\n			}\n			if how == watch.Deleted {\n"}},
 	},
 
-	// What two features meet in.
+	// Seams of two features.
 	{
 		"secret-fight", "Replicas that start at once, after the Secret was lost, replace each other's CA in it for a second.",
 		"A Secret is written a few times for one loss: all replicas are stopped, the Secret is deleted, and all start at once.",
@@ -527,18 +527,22 @@ var All = []Defect{
 	{
 		"answer-keeps-left", "An answer in the Lease no longer takes back that a replica has left.",
 		"At rest there is no write, and versions do not ask each other without end: a rolling restart of two or more replicas of one version; worse beside a second version.",
-		[]Edit{{"internal/rollout/rollout.go", "		grown.Answered, grown.Stopping = grown.Probed, false\n",
-			"		grown.Answered, grown.Stopping = grown.Probed, @ && own.Stopping\n"}},
+		[]Edit{{
+			"internal/rollout/rollout.go", "		grown.Answered, grown.Stopping = grown.Probed, false\n",
+			"		grown.Answered, grown.Stopping = grown.Probed, @ && own.Stopping\n",
+		}},
 	},
 	{
 		"gone-has-no-paths", "The paths of a version that is gone are served no longer.",
 		"No call fails in a rollout: a rollout that renames or removes a step (other paths), with several API servers of which one lags behind and calls the earlier registration.",
-		[]Edit{{"internal/rollout/rollout.go", "		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps\n",
+		[]Edit{{
+			"internal/rollout/rollout.go", "		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps\n",
 			`		if @ && r.Removed {
 			continue // nothing answers there
 		}
 		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps
-`}},
+`,
+		}},
 	},
 	{
 		"clients-of-last-ca", "After a change of the client CAs, those of the bundle before are accepted too.",
@@ -553,8 +557,10 @@ var All = []Defect{
 	{
 		"distrust-of-one-generation", "Only the generation that is named as distrusted shortens the retention, and not those before it.",
 		"RotateCA with Distrust is done within seconds, and the old keys verify no more: RotateCA, and RotateCA with Distrust while the CA before is still retained (a retention of much more than 5 s).",
-		[]Edit{{"internal/certsecret/state.go", "return !s.inUse(g.ID) && g.ID <= s.Distrusted })\n",
-			"return !s.inUse(g.ID) && (g.ID == s.Distrusted || !@ && g.ID < s.Distrusted) })\n"}},
+		[]Edit{{
+			"internal/certsecret/state.go", "return !s.inUse(g.ID) && g.ID <= s.Distrusted })\n",
+			"return !s.inUse(g.ID) && (g.ID == s.Distrusted || !@ && g.ID < s.Distrusted) })\n",
+		}},
 	},
 	{
 		"issued-cas-stay", "The CAs of an issuer stay in the caBundles for ever once they are there.",
@@ -626,12 +632,14 @@ var All = []Defect{
 	{
 		"empty-list-ignored", "A list without objects replaces nothing that was there before.",
 		"What a step reads is what the cluster holds, and a Required object that is missing fails the step: the last (or only) object of a Read is deleted while the watch is cut off, as in an outage.",
-		[]Edit{{"internal/reads/view.go", "	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == \"\" || key[0] == namespace })\n",
+		[]Edit{{
+			"internal/reads/view.go", "	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == \"\" || key[0] == namespace })\n",
 			`	if @ && len(all) == 0 && v.published.Load() != nil {
 		return // an API server that has just started may not have read them yet
 	}
 	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == "" || key[0] == namespace })
-`}},
+`,
+		}},
 	},
 	{
 		"leave-after-closing", "A replica that stops leaves its version, and unregisters, only after its port is closed.",
@@ -652,7 +660,9 @@ var All = []Defect{
 	{
 		"blind-versions-fight", "Two versions without a right to the Lease write their entries against each other.",
 		"There is no fight of writes, and a rule in force stays so: no right to the Lease, and a rolling update to other steps during which replicas of both versions run for a while.",
-		[]Edit{{"internal/controller/registration.go", "	if c.unknown && c.registered[conf.Name()] && conf.found.Version",
-			"	if !@ && c.unknown && c.registered[conf.Name()] && conf.found.Version"}},
+		[]Edit{{
+			"internal/controller/registration.go", "	if c.unknown && c.registered[conf.Name()] && conf.found.Version",
+			"	if !@ && c.unknown && c.registered[conf.Name()] && conf.found.Version",
+		}},
 	},
 }
