@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -64,6 +66,9 @@ type Store struct {
 	// Cached returns the Secret from a cache, or a NotFound error. It is optional, and only Observe and Peek call it.
 	// The returned Secret is not modified.
 	Cached func(ctx context.Context) (*corev1.Secret, error)
+
+	mu       sync.Mutex
+	putBacks []time.Time // of the last minute
 }
 
 func (s *Store) String() string { return s.Namespace + "/" + s.Name }
@@ -289,6 +294,11 @@ func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State,
 	if f.outcome == Adopted {
 		return found(f, secret), Adopted, nil
 	}
+	if f.outcome == Restored {
+		if err := s.puts(); err != nil {
+			return nil, "", err
+		}
+	}
 	if f.authority == nil {
 		f.state.Phase, f.state.Since = ca.Steady, s.Now()
 		if err := s.mint(f.state); err != nil {
@@ -413,6 +423,29 @@ func errNewer(version int, reason string) error {
 		ErrNewerFormat, version, FormatVersion, reason)
 }
 
+// mostPutBacks is how often a process puts its CA back within a minute. Replicas that cannot register theirs, for want of a right,
+// would replace each other's for ever.
+const mostPutBacks = 5
+
+// errContested is a conflict, after which the caller waits longer and longer.
+var errContested = apierrors.NewConflict(corev1.Resource("secrets"), "", errors.New("another client replaces the CA again and again"))
+
+// puts counts a CA that is put back, or returns errContested.
+func (s *Store) puts() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.putBacks = slices.DeleteFunc(s.putBacks, func(t time.Time) bool { return now.Sub(t) > time.Minute })
+	if len(s.putBacks) == mostPutBacks {
+		return errContested
+	}
+	if s.putBacks = append(s.putBacks, now); len(s.putBacks) == mostPutBacks {
+		s.Log.Info("another client replaces the CA in the certificate Secret again and again; the next try is up to a minute later. "+
+			"Find that client, or grant the rights that the replicas lack", "secret", s.String())
+	}
+	return nil
+}
+
 func errNotReady(reason string) error { return fmt.Errorf("%w: %s", ErrNotReady, reason) }
 
 // maxAttempts limits the attempts of one operation. With their delays they take some ten seconds.
@@ -428,7 +461,7 @@ func (s *Store) retry(ctx context.Context, attempt func() error) error {
 		switch {
 		case err == nil:
 			return nil
-		case !wait.Transient(err) && !wait.Vanished(err), errors.Is(err, context.DeadlineExceeded):
+		case !wait.Transient(err) && !wait.Vanished(err), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errContested):
 			return s.wrap(err)
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 			s.Log.V(1).Info("another writer was faster; reading the certificate Secret again", "secret", s.String(), "attempt", n)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -80,7 +81,8 @@ type Followed struct {
 
 // Objects holds copies of a few objects. It is safe for concurrent use.
 type Objects struct {
-	all []*followed
+	all    []*followed
+	grants atomic.Int64 // how often a right has come back
 
 	mu      sync.Mutex
 	changed []func()
@@ -143,6 +145,7 @@ func (o *Objects) Wake() {
 // Retry makes refused permissions be checked again at once. It is called when one has been granted that was refused,
 // because the others come with it.
 func (o *Objects) Retry() {
+	o.grants.Add(1)
 	for _, f := range o.all {
 		wait.Signal(f.again)
 	}
@@ -252,10 +255,10 @@ func (f *followed) is(object client.Object) bool {
 	return object.GetObjectKind().GroupVersionKind() == f.kind && client.ObjectKeyFromObject(object) == client.ObjectKeyFromObject(f.Object)
 }
 
-// poll reads the object repeatedly, for ten minutes. If reading is forbidden, it returns the reason.
+// poll reads the object repeatedly, for ten minutes, or until a right has come back. If reading is forbidden, it returns the reason.
 func (o *Objects) poll(ctx context.Context, f *followed) error {
-	until, delays := time.Now().Add(rememberRefusal), wait.Backoff(firstPause, LastPause)
-	for ctx.Err() == nil && time.Now().Before(until) {
+	until, delays, grants := time.Now().Add(rememberRefusal), wait.Backoff(firstPause, LastPause), o.grants.Load()
+	for ctx.Err() == nil && time.Now().Before(until) && o.grants.Load() == grants {
 		object, err := f.at.Get(ctx, f.Object.GetName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err):

@@ -121,10 +121,10 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 // unregister has each replica take the registration away, for which it lacks the right, and deletes a configuration later. It is
 // repaired as before.
 func (w *World) unregister(f Fault, _ *rand.Rand) {
-	if w.plan.Split {
+	b := belongings[0]
+	if w.plan.Split || w.find(b.kind, b.namespace, b.name) == nil { // else it would succeed
 		return
 	}
-	b := belongings[0]
 	w.rights.set("delete", resources[b.kind].Resource, true)
 	w.mu.Lock()
 	all := slices.Clone(w.processes)

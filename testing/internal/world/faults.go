@@ -130,7 +130,7 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 
 // mostInOutage and mostRefused are the numbers of requests of a replica in a minute in which no API server answers (DESIGN says
 // two, for one outage), and in which a right is missing.
-const mostInOutage, mostRefused = 16, 30
+const mostInOutage, mostRefused = 16, 45
 
 // begun returns how many replicas have been started.
 func (w *World) begun() int {

@@ -118,6 +118,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 	w.look()
 	p := &w.watch
 	now := time.Now()
+	whole := !w.troubledSince(now, spoiled, lapsed) // else one of its two configurations may be lacking
 	switch {
 	case deny == lenient:
 		if v.failed != nil || v.denied != "" {
@@ -136,7 +137,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if m := w.modes[deny]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
 		}
-		if p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
+		if whole && p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
 			p.force[deny] = now
 		}
 	default:
@@ -145,7 +146,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 			w.breaks("%s: what a step with failurePolicy Ignore did before it failed is in the object", s.name)
 		}
 		for _, step := range append(slices.Clip(plain), reader) {
-			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
+			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && whole && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
 				p.force[step] = now
 			}
 			if !w.mustRun(step, began) {

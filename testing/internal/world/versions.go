@@ -57,10 +57,18 @@ const alone = "!"
 // nothing is lost.
 const rolledOut = 6 * time.Second
 
+// polledOut is the same for versions of which a replica had no right to watch the Lease: it says how late it may answer, until
+// that version is written again.
+const polledOut = 75 * time.Second
+
 // follows sees that the steps of the replicas that are left are registered soon after one has stopped.
 func (w *World) follows(p *process) {
 	since := p.leavingAt
-	if !w.wait(rolledOut + w.plan.Lag) {
+	bound := rolledOut + w.plan.Lag
+	if !w.plan.settled("right") {
+		bound = polledOut
+	}
+	if !w.wait(bound) {
 		return
 	}
 	w.mu.Lock()
