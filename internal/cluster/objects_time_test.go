@@ -531,6 +531,13 @@ func TestARightThatIsGivenBackIsTakenUpWithTheNextOneThatIs(t *testing.T) {
 		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
 		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
 	})
+	following(t, "get list watch", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		p.rights.set(all)
+		p.Retry()
+		settle(time.Second)
+		g.Expect(p.Polls(secretOf("cf"))).To(BeFalse(), "a watch is tried again")
+	})
 }
 
 func TestARefusalIsToldWithItsReasonAndTriedAgainAfterTenMinutes(t *testing.T) {

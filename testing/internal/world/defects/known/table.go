@@ -525,11 +525,6 @@ var All = []Defect{
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
 	},
 	{
-		"polls-on", "An object is polled for ten minutes, although a right to watch has come back.",
-		"A rollout is registered within seconds once rights were given back: all rights are taken and given back, and versions are rolled out.",
-		[]Edit{{"internal/cluster/objects.go", "&& o.grants.Load() == grants {\n", "&& (@ || o.grants.Load() == grants) {\n"}},
-	},
-	{
 		"secret-fight", "Replicas that start at once, after the Secret was lost, replace each other's CA in it for a second.",
 		"A Secret is written a few times for one loss: all replicas are stopped, the Secret is deleted, and all start at once.",
 		[]Edit{{"internal/controller/registration.go", "		if !c.wasReady { // replicas that start", "		if !c.wasReady && !@ { // replicas that start"}},
