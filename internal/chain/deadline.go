@@ -142,9 +142,9 @@ func (r *run) attempt(i int, t task) error {
 	timeout, shorter := s.Timeout, false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
-	} else if promised, some := r.promisedAfter(i), s.Ignore && !r.allIgnore; ok && (some || promised > 0) {
+	} else if promised, half := r.promisedAfter(i), s.Ignore && !r.allIgnore; ok && (half || promised > 0) {
 		timeout, shorter = time.Until(end)-promised, true
-		if some { // its failure must leave time for the steps with Fail, and for the answer
+		if half { // its failure must leave time for the steps with Fail, and for the answer
 			timeout /= 2
 		}
 		timeout = max(timeout, time.Millisecond)
