@@ -180,6 +180,7 @@ func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, with
 	h := newHost("another program")
 	c := w.newWire(h, rng)
 	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, steps, func(o *eirinix.ManagerOptions) {
+		o.Certificates = nil // those are not for its host
 		switch {
 		case elsewhere:
 			o.WebhookNamespace = "shop"
@@ -294,13 +295,13 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 		w.mu.Lock()
 		earlier := slices.Clone(w.secrets)
 		w.mu.Unlock()
-		switch rng.IntN(3) {
-		case 0:
+		switch n := rng.IntN(3); {
+		case n == 0 && len(earlier) > 0:
 			was := earlier[rng.IntN(len(earlier))]
 			object.Object["data"] = was.Object["data"]
 			object.SetAnnotations(was.GetAnnotations())
 			return rollsBack, nil
-		case 1:
+		case n == 1:
 			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
 			if err != nil {
 				return "", err
