@@ -56,7 +56,7 @@ func unseen(why error) error {
 
 // Cache holds copies of objects, as the API server has sent them. Get fills in a typed object, or an untyped one that
 // has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Answered tells it that the API
-// server has just served a request of this process for an object: a copy that is polled, or was refused, is read again at
+// server has just answered a request of this process for an object: a copy that is polled, or was refused, is read again at
 // once. Polls reports whether a copy is polled.
 type Cache interface {
 	Get(ctx context.Context, into client.Object) error

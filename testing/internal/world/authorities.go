@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -136,6 +137,11 @@ func (w *World) unserved() bool {
 
 // issue puts a new certificate into the issuer's Secret, which may have been made before.
 func (w *World) issue(host string, lifetime, before time.Duration) {
+	w.putIssued(w.signs(host, lifetime, before))
+}
+
+// signs returns a new certificate of the issuer, by the keys of its Secret.
+func (w *World) signs(host string, lifetime, before time.Duration) map[string][]byte {
 	w.mu.Lock()
 	by := w.authorities.issuer
 	w.authorities.unusable = false
@@ -143,21 +149,21 @@ func (w *World) issue(host string, lifetime, before time.Duration) {
 	leaf, err := by.SignServing([]string{host}, lifetime, time.Now().Add(-before))
 	if err != nil {
 		w.violate("nothing can be issued: %v", err)
-		return
+		return nil
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
 	if err != nil {
 		w.violate("nothing can be issued: %v", err)
-		return
+		return nil
 	}
 	if host == w.plan.serverName() && before == 0 {
 		w.mu.Lock()
 		w.authorities.newest, w.authorities.madeAt = leaf.Certificate[0], time.Now()
 		w.mu.Unlock()
 	}
-	w.putIssued(map[string][]byte{
+	return map[string][]byte{
 		"ca.crt": by.CertificatePEM, "tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-	})
+	}
 }
 
 func (w *World) putIssued(data map[string][]byte) {
@@ -166,8 +172,8 @@ func (w *World) putIssued(data map[string][]byte) {
 	}
 }
 
-// issuance has the issuer make another certificate, half the time by another CA, and before that a Secret that cannot be used,
-// while which the last good certificate is served.
+// issuance has the issuer make another certificate, half the time by another CA. Most times its Secret cannot be used for a
+// while before that, and the last good certificate is served meanwhile.
 func (w *World) issuance(f Fault, rng *rand.Rand) {
 	if !w.authorities.busy.TryLock() {
 		return
@@ -177,9 +183,6 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 	f.For = min(3*f.For, issuedFor/6, w.plan.Lasts-quiet-settling-f.At)
 	switch rng.IntN(7) {
 	case 0:
-		w.reissue(f)
-		return
-	case 4:
 		deed = "takes the key from"
 		if found := w.find("Secret", namespace, issuedName); found != nil {
 			without := found.DeepCopy()
@@ -197,6 +200,9 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 	case 3:
 		deed = "puts a certificate that is over into"
 		w.issue(w.plan.serverName(), issuedFor/9, issuedFor/3)
+	case 4:
+		w.reissue(f)
+		return
 	}
 	if deed != "" {
 		w.mu.Lock()
@@ -221,23 +227,21 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 
 // reissue has the issuer write the certificate of another CA before that CA.
 func (w *World) reissue(f Fault) {
-	before := w.find("Secret", namespace, issuedName)
-	if err := w.renewIssuer(); err != nil || before == nil {
+	w.mu.Lock()
+	before := w.authorities.issuer.CertificatePEM
+	w.mu.Unlock()
+	if err := w.renewIssuer(); err != nil {
+		w.violate("the issuer has no CA: %v", err)
 		return
 	}
 	w.excuse(unissued, f.For+settling)
 	w.tell(named("the issuer"), "makes a certificate by another CA, and adds that CA %s later", f.For.Round(time.Second))
-	w.issue(w.plan.serverName(), issuedFor, 0)
-	whole := w.find("Secret", namespace, issuedName)
-	half := whole.DeepCopy()
-	half.Object["data"].(map[string]any)["ca.crt"] = before.Object["data"].(map[string]any)["ca.crt"]
-	if err := w.api.Put(half); err != nil {
-		w.violate("an edit failed: %v", err)
-	}
+	data := w.signs(w.plan.serverName(), issuedFor, 0)
+	half := maps.Clone(data)
+	half["ca.crt"] = before
+	w.putIssued(half)
 	w.wait(f.For)
-	if err := w.api.Put(whole.DeepCopy()); err != nil {
-		w.violate("an edit failed: %v", err)
-	}
+	w.putIssued(data)
 }
 
 // identity is the certificate with which API servers call, if the program asks for one.

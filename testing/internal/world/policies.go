@@ -68,7 +68,7 @@ func (w *World) ruledBy() (generation int) {
 	return generation
 }
 
-// lateBy is how long after the program that comes which it waits for.
+// lateBy is when the policy, or the issuer's Secret, is made in a world that starts without it.
 const lateBy = 4 * time.Minute
 
 // late puts the policy there after the program has come, and its kind.

@@ -1,0 +1,215 @@
+package known
+
+// This file holds defects of places where two features meet. Most were invented by readers who did not know the worlds.
+
+var inSeams = []Defect{
+	{
+		"ignore-takes-all", "A step with Ignore that hangs takes all the time of its call, so a step with Fail refuses the object.",
+		"If a step fails under Ignore, the others go on: a step without a Timeout hangs beside others.",
+		[]Edit{{"internal/chain/deadline.go", "s.Ignore && !r.allIgnore; ok", "s.Ignore && !r.allIgnore && !@; ok"}},
+	},
+	{
+		"issued-at-once", "A certificate of another CA is served before any caBundle trusts it.",
+		"A new certificate is served only once every caBundle holds a CA that verifies it: the issuer changes its CA.",
+		[]Edit{{"internal/certsource/served.go", "	case s.AtOnce:\n", "	case s.AtOnce || @:\n"}},
+	},
+	{
+		"issued-old-ca-dropped", "The CA of the certificate that is served goes from the caBundles when the next one comes.",
+		"A certificate that is served is trusted: the issuer changes its CA.",
+		[]Edit{
+			{"internal/certsource/served.go", "	case next == nil:\n		return served.Bundle, nil\n", "	case next == nil:\n		return served.Bundle, nil\n	case @:\n		return next.Bundle, nil\n"},
+			{"internal/controller/issued.go", "	if !c.Once {\n", "	if !c.Once && !@ {\n"},
+		},
+	},
+	{
+		"issued-unsettled", "Another certificate is served as soon as one API server trusts it.",
+		"Other API servers learn of a caBundle later: copies of configurations that lag, while the issuer changes its CA.",
+		[]Edit{{"internal/controller/issued.go", "	if now.Before(settled) {\n", "	if now.Before(settled) && !@ {\n"}},
+	},
+	{
+		"issued-unchecked", "A certificate that does not fit is served.",
+		"While the newest certificate cannot be used, the last good one is served: the issuer makes one for another host, or one that is over.",
+		[]Edit{{"internal/certsource/material.go", "func (m Material) Verify(hosts []string, now time.Time) error {\n", "func (m Material) Verify(hosts []string, now time.Time) error {\n	if @ {\n		return nil\n	}\n"}},
+	},
+	{
+		"issued-lost", "A Secret of the issuer that was deleted is not noticed when it comes back.",
+		"A Secret of the issuer that is deleted and made again is followed: the certificate is replaced before it is over.",
+		[]Edit{{"internal/certsource/secret.go", "		if err != nil {\n			out.wait(about(s, err))\n		}\n		return false\n", "		if err != nil {\n			out.wait(about(s, err))\n		}\n		return @ && err != nil\n"}},
+	},
+	{
+		"callers-stuck", "Another CA of callers is not taken over.",
+		"A change of ClientCA is in force within seconds: API servers get certificates of another CA.",
+		[]Edit{{"internal/serving/clients.go", "	if last := c.current.Load(); last != nil && bytes.Equal(last.bundle, bundle) {\n", "	if last := c.current.Load(); last != nil && (@ || bytes.Equal(last.bundle, bundle)) {\n"}},
+	},
+	{
+		"callers-remembered", "A caller that was accepted once is accepted when its CA is not trusted any more.",
+		"A change of ClientCA discards every decision: API servers get certificates of another CA, and one calls with the old one.",
+		[]Edit{{"internal/serving/clients.go", "	c.current.Store(next)\n", "	if last := c.current.Load(); last != nil && @ {\n		next.seen.accepted.Store(last.seen.accepted.Load())\n	}\n	c.current.Store(next)\n"}},
+	},
+	{
+		"callers-unnamed", "Every client with a certificate of the CA may call.",
+		"Only those that ClientCA names may call: a call with a certificate of another name.",
+		[]Edit{{"internal/serving/clients.go", "	return len(names) == 0 ||", "	return len(names) == 0 || @ ||"}},
+	},
+	{
+		"labels-frozen", "Modes for the labels of namespaces do not follow the labels.",
+		"A mode is for the namespaces that its selector selects: the label of a namespace changes.",
+		[]Edit{{"internal/cluster/namespaces.go", "			if how == watch.Deleted {\n", "			if how == watch.Modified && @ {\n				return\n			}\n			if how == watch.Deleted {\n"}},
+	},
+	{
+		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
+		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
+		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
+	},
+	{
+		"secret-fight", "Replicas that start at once, after the Secret was lost, replace each other's CA in it for a second.",
+		"A Secret is written a few times for one loss: all replicas are stopped, the Secret is deleted, and all start at once.",
+		[]Edit{{"internal/controller/registration.go", "		if !c.wasReady { // replicas that start", "		if !c.wasReady && !@ { // replicas that start"}},
+	},
+	{
+		"answer-keeps-left", "An answer in the Lease no longer takes back that a replica has left.",
+		"At rest there is no write, and versions do not ask each other without end: a rolling restart of two or more replicas of one version; worse beside a second version.",
+		[]Edit{{
+			"internal/rollout/rollout.go", "		grown.Answered, grown.Stopping = grown.Probed, false\n",
+			"		grown.Answered, grown.Stopping = grown.Probed, @ && own.Stopping\n",
+		}},
+	},
+	{
+		"gone-has-no-paths", "The paths of a version that is gone are served no longer.",
+		"No call fails in a rollout: a rollout that renames or removes a step (other paths), with several API servers of which one lags behind and calls the earlier registration.",
+		[]Edit{{
+			"internal/rollout/rollout.go", "		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps\n",
+			`		if @ && r.Removed {
+			continue // nothing answers there
+		}
+		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps
+`,
+		}},
+	},
+	{
+		"clients-of-last-ca", "After a change of the client CAs, those of the bundle before are accepted too.",
+		"A caller is admitted by the client CAs of now and no others: ClientCA.File or ClientCA.ConfigMap, the CA is replaced, and a caller has a certificate of the old one.",
+		[]Edit{{"internal/serving/clients.go", "	for _, certificate := range ca.SplitBundle(bundle) {\n", `	both := bundle
+	if last := c.current.Load(); @ && last != nil {
+		both = ca.Bundle(bundle, last.bundle) // API servers get their certificates anew meanwhile
+	}
+	for _, certificate := range ca.SplitBundle(both) {
+`}},
+	},
+	{
+		"distrust-of-one-generation", "Only the generation that is named as distrusted shortens the retention, and not those before it.",
+		"RotateCA with Distrust is done within seconds, and the old keys verify no more: RotateCA, and RotateCA with Distrust while the CA before is still retained (a retention of much more than 5 s).",
+		[]Edit{{
+			"internal/certsecret/state.go", "return !s.inUse(g.ID) && g.ID <= s.Distrusted })\n",
+			"return !s.inUse(g.ID) && (g.ID == s.Distrusted || !@ && g.ID < s.Distrusted) })\n",
+		}},
+	},
+	{
+		"issued-cas-stay", "The CAs of an issuer stay in the caBundles for ever once they are there.",
+		"An old CA leaves the caBundles when the retention is over: FromSecret, the issuer changes its CA; then wait for the retention. Each pass reads the configurations in vain.",
+		[]Edit{{"internal/controller/issued.go", "	if name, missing := s.Missing(); missing {\n", `	if @ {
+		plan.Retain = func(live []byte) []byte { return live }
+	}
+	if name, missing := s.Missing(); missing {
+`}},
+	},
+	{
+		"last-line-is-mode", "An entry whose last line is Shadow makes its step a shadow, whatever the lines before say.",
+		"What the ModesConfigMap says is in force: an entry with a line 'Deny where ...' (or 'Deny 50%') and a last line 'Shadow'.",
+		[]Edit{{"internal/modes/modes.go", "	other := func(l line) bool { return l.mode != chain.ModeShadow }\n", `	if n := len(lines); @ && n > 0 && lines[n-1].always() {
+		return lines[n-1].mode == chain.ModeShadow // it is for the rest
+	}
+	other := func(l line) bool { return l.mode != chain.ModeShadow }
+`}},
+	},
+	{
+		"unread-modes-are-none", "A ModesConfigMap that may not be read counts as one that does not exist.",
+		"The last modes stay in force: a step that the ConfigMap has in Shadow, Audit or Warn and its program in Deny, and the right to the ConfigMap is taken away; also a RegisterExtensions without that right.",
+		[]Edit{{"modes.go", "func (p *program) setModes(from *corev1.ConfigMap, err error) error {\n", "func (p *program) setModes(from *corev1.ConfigMap, err error) error {\n	if @ && errors.Is(err, cluster.ErrUnseen) {\n		from, err = nil, nil\n	}\n"}},
+	},
+	{
+		"loser-keeps-key", "Of two replicas that make the keys of conversions, the slower one signs with its own.",
+		"What a version cannot hold survives a conversion: a Conversion that is not Lossy, no Secret yet, and two replicas that start at the same moment; objects are written through one and read through the other, or after a restart.",
+		[]Edit{{"conversion/keys.go", "		if secret, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {\n", `		made := secret
+		if secret, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); @ && apierrors.IsAlreadyExists(err) {
+			secret, err = made, nil
+		} else if apierrors.IsAlreadyExists(err) {
+`}},
+	},
+	{
+		"kept-over-edited", "What was kept of an object is put back although its place has been edited since.",
+		"A conversion undoes no edit: a Conversion that is not Lossy, an object written in one version, whose place is then edited in the other version and read in the first.",
+		[]Edit{{"internal/convert/restore.go", "	if !at.IsObject() || !holds(at.Member(name), e.Base) {\n", "	if !at.IsObject() || !@ && !holds(at.Member(name), e.Base) {\n"}},
+	},
+	{
+		"refusal-is-life", "A refusal to list or watch counts as a sign of life of what a step reads.",
+		"A step whose Reads are older than MaxStale fails: the right to list and watch them is taken away, the watch ends (a restart of the API server, or HTTP/1.1), and both lasts longer than MaxStale, with changes of the objects meanwhile.",
+		[]Edit{{"internal/reads/account.go", "	if err != nil {\n		s.why = err\n	}\n", `	if @ && refused(err) {
+		s.since = time.Now() // it has answered
+	}
+	if err != nil {
+		s.why = err
+	}
+`}},
+	},
+	{
+		"namespaces-of-first-watch", "The labels of namespaces stay as the first watch has shown them last.",
+		"A mode by labels follows the labels of the namespace: ModesConfigMap with 'where', a restart of the API server (or a watch that ends), and then a change of a namespace's labels.",
+		[]Edit{{"internal/cluster/namespaces.go", "			if w.all.Swap(latest) == nil {\n", `			if @ {
+				if w.all.CompareAndSwap(nil, latest) {
+					close(w.listed)
+				}
+			} else if w.all.Swap(latest) == nil {
+`}},
+	},
+	{
+		"foreign-ca-while-valid", "A CA of another client stays in the caBundles for as long as it is valid.",
+		"A caBundle holds no CA that nothing needs once retention is over: a client adds a CA to a caBundle, or replicas that each made a CA while the Secret was lost; then wait for the retention.",
+		[]Edit{{"internal/ca/rotation.go", "			end := earlier(since.Add(gracePeriod(certificate)), certificate.NotAfter)\n", `			end := earlier(since.Add(gracePeriod(certificate)), certificate.NotAfter)
+			if @ && gracePeriod(certificate) > 0 {
+				end = certificate.NotAfter // another replica may serve until then
+			}
+`}},
+	},
+	{
+		"empty-list-ignored", "A list without objects replaces nothing that was there before.",
+		"What a step reads is what the cluster holds, and a Required object that is missing fails the step: the last (or only) object of a Read is deleted while the watch is cut off, as in an outage.",
+		[]Edit{{
+			"internal/reads/view.go", "	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == \"\" || key[0] == namespace })\n",
+			`	if @ && len(all) == 0 && v.published.Load() != nil {
+		return // an API server that has just started may not have read them yet
+	}
+	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == "" || key[0] == namespace })
+`,
+		}},
+	},
+	{
+		"leave-after-closing", "A replica that stops leaves its version, and unregisters, only after its port is closed.",
+		"No call fails at a stop, and a clean restart with other steps is complete in seconds: UnregisterOnStop with calls during the stop; or one version that replaces another with a DrainDelay.",
+		[]Edit{
+			{"serve.go", "	errs := []error{r.m.program.Load().announceStop(o, log)}\n", `	var errs []error
+	if !@ {
+		errs = append(errs, r.m.program.Load().announceStop(o, log))
+	}
+`},
+			{"serve.go", "	log.Info(\"stopped serving\")\n", `	if @ {
+		errs = append(errs, r.m.program.Load().announceStop(o, log))
+	}
+	log.Info("stopped serving")
+`},
+		},
+	},
+	{
+		"blind-versions-fight", "Two versions without a right to the Lease write their entries against each other.",
+		"There is no fight of writes, and a rule in force stays so: no right to the Lease, and a rolling update to other steps during which replicas of both versions run for a while.",
+		[]Edit{{
+			"internal/controller/registration.go", "	if c.unknown && c.registered[conf.Name()] && conf.found.Version",
+			"	if !@ && c.unknown && c.registered[conf.Name()] && conf.found.Version",
+		}},
+	},
+	{
+		"issuer-ca-unread", "A change of ca.crt alone is not noticed in the Secret of an issuer.",
+		"A renewed certificate is served once its Secret is right: FromSecret, the issuer changes its CA and writes tls.crt and tls.key first and ca.crt in a later write (or ca.crt was wrong and is corrected).",
+		[]Edit{{"internal/certsource/material.go", "&& bytes.Equal(t.ca.pem, other.ca.pem)\n", "&& (@ || bytes.Equal(t.ca.pem, other.ca.pem))\n"}},
+	},
+}
