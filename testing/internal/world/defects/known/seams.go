@@ -200,14 +200,6 @@ var inSeams = []Defect{
 		},
 	},
 	{
-		"blind-versions-fight", "Two versions without a right to the Lease write their entries against each other.",
-		"There is no fight of writes, and a rule in force stays so: no right to the Lease, and a rolling update to other steps during which replicas of both versions run for a while.",
-		[]Edit{{
-			"internal/controller/registration.go", "	if c.unknown && c.registered[conf.Name()] && conf.found.Version",
-			"	if !@ && c.unknown && c.registered[conf.Name()] && conf.found.Version",
-		}},
-	},
-	{
 		"issuer-ca-unread", "A change of ca.crt alone is not noticed in the Secret of an issuer.",
 		"A renewed certificate is served once its Secret is right: FromSecret, the issuer changes its CA and writes tls.crt and tls.key first and ca.crt in a later write (or ca.crt was wrong and is corrected).",
 		[]Edit{{"internal/certsource/material.go", "&& bytes.Equal(t.ca.pem, other.ca.pem)\n", "&& (@ || bytes.Equal(t.ca.pem, other.ca.pem))\n"}},
