@@ -177,7 +177,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(state.Bundle()).To(Equal(own.Bundle()))
 
-		_, _, err := newCluster(document(1, foreignAs(1)), setImmutable).store().Restore(background, nil, pinned)
+		_, _, err := newCluster(document(1, foreignAs(1)), setImmutable).store().Restore(background, nil, pinned, nil)
 		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(notPinned))))
 	})
 

@@ -169,7 +169,7 @@ var _ = Describe("Observe", func() {
 	observe := func(known *certsecret.State, pinned certsecret.Pinned) *certsecret.State {
 		GinkgoHelper()
 		before := cached.DeepCopy()
-		state := Must(store.Observe(background, known, pinned))
+		state := Must(store.Observe(background, known, pinned, nil))
 		Expect(cached).To(Equal(before), "the cached object is not changed")
 		return state
 	}
@@ -204,6 +204,21 @@ var _ = Describe("Observe", func() {
 	It("reads a Secret live whose CA no configuration pins", func() {
 		Expect(ca.Contains(observe(nil, pins(NewCA(year, now).CertificatePEM)).Bundle(), own.Bundle())).To(BeFalse())
 		Expect(c.updated).To(Equal(1))
+	})
+
+	It("asks the API server what is pinned before it drops a CA, and after it has read the Secret", func() {
+		second, late := rotated(c, own), pins(own.Bundle())
+		cached = c.secret()
+		c.ClearActions()
+		state := Must(store.Observe(background, own, late, func(context.Context) (certsecret.Pinned, error) {
+			Expect(c.Actions()).To(HaveLen(1))
+			return pins(second.Bundle()), nil
+		}))
+		Expect(state.Bundle()).To(Equal(second.Bundle()))
+		Expect(store.Observe(background, own, late, func(context.Context) (certsecret.Pinned, error) {
+			return nil, errors.New("unknown")
+		})).Error().To(MatchError(ContainSubstring("unknown")))
+		Expect(c.Actions()).To(HaveLen(2), "nothing is written")
 	})
 
 	It("reads live when the cache fails, is from before what is known, or is none", func() {

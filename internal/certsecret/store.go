@@ -84,18 +84,27 @@ func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 // If the webhook configurations pin CAs, others are dropped from the state and from the Secret, unless an allowed one
 // has signed them. A current CA that is not allowed counts as none. The CAs of the known state are allowed, regardless
 // of pinned. A caller that got a state from here must pass it from then on. known is nil for none.
-func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*State, Outcome, error) {
-	list := newAllowlist(known, pinned)
-	known = s.withUsableCA(known)
+//
+// Pinned may come from copies that are late, and then lack the CA of a rotation that is over. So now, which may be nil, returns
+// what is pinned at the API server. It is called before each write, and after the read of the Secret that the write is bound to.
+func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned, now func(context.Context) (Pinned, error)) (*State, Outcome, error) {
+	usable := s.withUsableCA(known)
 	var state *State
 	var outcome Outcome
 	err := s.retry(ctx, func() error {
 		secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			state, outcome, err = s.create(ctx, known)
+			state, outcome, err = s.create(ctx, usable)
 		case err == nil:
-			state, outcome, err = s.repair(ctx, secret, known, list)
+			f := s.judge(secret, usable, newAllowlist(known, pinned))
+			if f.outcome != Adopted && now != nil {
+				if pinned, err = now(ctx); err != nil {
+					return err
+				}
+				f = s.judge(secret, usable, newAllowlist(known, pinned))
+			}
+			state, outcome, err = s.repair(ctx, secret, f)
 		}
 		return err
 	})
@@ -111,7 +120,7 @@ func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*Stat
 // Observe is Restore for a caller with a cache. A cached Secret that needs no write costs no request. If known was read
 // from that same version of the Secret, known itself is returned. All other cases are read live, so an outdated cache
 // causes a request and no harm.
-func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*State, error) {
+func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned, now func(context.Context) (Pinned, error)) (*State, error) {
 	if s.Cached != nil {
 		if secret, err := s.Cached(ctx); err == nil {
 			if state := s.inOrder(secret, known, pinned); state != nil {
@@ -119,7 +128,7 @@ func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*Stat
 			}
 		}
 	}
-	state, _, err := s.Restore(ctx, known, pinned)
+	state, _, err := s.Restore(ctx, known, pinned, now)
 	return state, err
 }
 
@@ -286,8 +295,7 @@ func (f finding) succeeds(known *State, pinned Pinned) bool {
 }
 
 // repair uses the contents of an existing Secret and writes it only if something is wrong with it.
-func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State, list allowlist) (*State, Outcome, error) {
-	f := s.judge(secret, known, list)
+func (s *Store) repair(ctx context.Context, secret *corev1.Secret, f finding) (*State, Outcome, error) {
 	if f.newer() && f.authority == nil {
 		return nil, "", errNewer(f.state.FormatVersion, f.reason)
 	}

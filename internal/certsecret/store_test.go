@@ -299,13 +299,13 @@ var _ = Describe("A Secret of a newer format", func() {
 
 	It("is an error when it would have to be written", func() {
 		c := newCluster(with(newer(`{"formatVersion":2}`), "tls.key", []byte("damaged")))
-		_, _, err := c.store().Restore(background, nil, nil)
+		_, _, err := c.store().Restore(background, nil, nil, nil)
 		Expect(err).To(And(MatchError(certsecret.ErrNewerFormat), MatchError(ContainSubstring("upgrade this program"))))
 
 		state := Must(DecodeState(ownData(), now))
 		state.FormatVersion = 2
 		c = newCluster(nil)
-		Expect(c.store().Restore(background, state, nil)).Error().To(MatchError(certsecret.ErrNewerFormat))
+		Expect(c.store().Restore(background, state, nil, nil)).Error().To(MatchError(certsecret.ErrNewerFormat))
 		Expect(c.writes()).To(BeEmpty())
 	})
 })
@@ -324,7 +324,7 @@ var _ = Describe("An obstacle", func() {
 			c = newCluster(map[string][]byte{})
 		}
 		c.fail(verb, -1, cause)
-		_, _, err := c.store().Restore(background, nil, nil)
+		_, _, err := c.store().Restore(background, nil, nil, nil)
 		Expect(err).To(MatchError(cause), "wrapped")
 		Expect(err).To(MatchError(And(HavePrefix("certificate Secret cf/eirini-x-setupcertificate"), ContainSubstring(text))))
 		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
@@ -356,13 +356,13 @@ var _ = Describe("An obstacle", func() {
 		ctx, cancel := context.WithCancelCause(background)
 		c.fail("create", -1, apierrors.NewAlreadyExists(resource, name))
 		cancel(errors.New("shutting down"))
-		Expect(c.store().Restore(ctx, nil, nil)).Error().To(MatchError(ContainSubstring("shutting down")))
+		Expect(c.store().Restore(ctx, nil, nil, nil)).Error().To(MatchError(ContainSubstring("shutting down")))
 		Expect(c.writes()["create"]).To(Equal(1))
 	})
 
 	It("is an immutable Secret, unless its CA is usable", func() {
 		c := newCluster(map[string][]byte{"tls.crt": []byte("x")}, setImmutable)
-		_, _, err := c.store().Restore(background, nil, nil)
+		_, _, err := c.store().Restore(background, nil, nil, nil)
 		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring("tls.key is missing")),
 			MatchError(ContainSubstring("kubectl --namespace cf delete secret eirini-x-setupcertificate"))))
 		Expect(c.writes()).To(BeEmpty())
@@ -384,7 +384,7 @@ func TestRestoreGivesUpAfterSomeSeconds(t *testing.T) {
 		c := newCluster(nil)
 		c.fail("get", -1, apierrors.NewServiceUnavailable("starting"))
 		start := time.Now()
-		_, _, err := c.store().Restore(t.Context(), nil, nil)
+		_, _, err := c.store().Restore(t.Context(), nil, nil, nil)
 		g.Expect(err).To(MatchError(ContainSubstring("gave up after")))
 		g.Expect(err).To(MatchError(apierrors.IsServiceUnavailable, "IsServiceUnavailable"))
 		g.Expect(time.Since(start)).To(BeNumerically("~", 8*time.Second, 6*time.Second))
@@ -392,7 +392,7 @@ func TestRestoreGivesUpAfterSomeSeconds(t *testing.T) {
 		c = newCluster(nil)
 		c.fail("get", -1, &url.Error{Op: "Get", URL: "https://x", Err: context.DeadlineExceeded})
 		start = time.Now()
-		_, _, err = c.store().Restore(t.Context(), nil, nil)
+		_, _, err = c.store().Restore(t.Context(), nil, nil, nil)
 		g.Expect(err).To(MatchError(context.DeadlineExceeded))
 		g.Expect(time.Since(start)).To(BeZero(), "it has waited for one answer, and not for twenty")
 	})

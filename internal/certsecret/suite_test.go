@@ -238,7 +238,7 @@ func eirinixData(edit ...func(*x509.Certificate)) map[string][]byte {
 // restore is Restore, which must succeed.
 func restore(store *certsecret.Store, known *certsecret.State, pinned certsecret.Pinned) (*certsecret.State, certsecret.Outcome) {
 	GinkgoHelper()
-	state, outcome, err := store.Restore(background, known, pinned)
+	state, outcome, err := store.Restore(background, known, pinned, nil)
 	Expect(err).NotTo(HaveOccurred())
 	return state, outcome
 }

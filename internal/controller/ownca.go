@@ -102,7 +102,7 @@ func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, err
 	if !k.SetUp {
 		return k.Store.Peek(ctx)
 	}
-	return k.Store.Observe(ctx, k.state, webhookconf.Pinned(o.found()))
+	return k.Store.Observe(ctx, k.state, webhookconf.Pinned(o.found()), o.pinnedNow)
 }
 
 // adopt adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
@@ -162,7 +162,7 @@ func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, e
 	if !k.SetUp {
 		return k.Store.Load(ctx)
 	}
-	state, _, err := k.Store.Restore(ctx, k.state, webhookconf.Pinned(o.found()))
+	state, _, err := k.Store.Restore(ctx, k.state, webhookconf.Pinned(o.found()), o.pinnedNow)
 	return state, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -44,6 +45,13 @@ type Observation struct {
 	Unseen bool            // this process has no right to read a configuration that holds entries of this version
 
 	all []observed
+	now func(context.Context) (Observation, error) // reads the API server
+}
+
+// pinnedNow returns what the configurations pin at the API server.
+func (o Observation) pinnedNow(ctx context.Context) (certsecret.Pinned, error) {
+	live, err := o.now(ctx)
+	return webhookconf.Pinned(live.found()), err
 }
 
 func (o Observation) found() []webhookconf.Found {
@@ -86,6 +94,7 @@ func (c *Controller) reread(ctx context.Context) (Observation, error) {
 }
 
 func (c *Controller) look(ctx context.Context, read func(context.Context, webhookconf.Configuration) (webhookconf.Found, error)) (o Observation, err error) {
+	o.now = c.reread
 	for _, conf := range c.Configurations {
 		found, err := read(ctx, conf)
 		switch {

@@ -57,6 +57,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/cluster/namespaces.go", "			if how == watch.Deleted {\n", "			if how == watch.Modified && @ {\n				return\n			}\n			if how == watch.Deleted {\n"}},
 	},
 	{
+		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
+		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
+		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
