@@ -71,18 +71,26 @@ func webhooksOf(object *unstructured.Unstructured) (all []hook) {
 func (s *apiServer) lags(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.upTo()
 	s.extra = by
+}
+
+// upTo returns the moment that the copies show. The caller holds mu.
+func (s *apiServer) upTo() time.Time {
+	if then := time.Now().Add(-s.lag - s.extra); then.After(s.shown) {
+		s.shown = then
+	}
+	return s.shown
 }
 
 // entries returns the webhooks in the copy of this API server.
 func (s *apiServer) entries(kind string) []hook {
 	s.mu.Lock()
-	late := s.lag + s.extra
+	shown := s.upTo()
 	s.mu.Unlock()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	now := time.Now()
-	object := s.w.history[kind].copied(now, late)
+	object := s.w.history[kind].at(shown)
 	if object == nil {
 		return nil
 	}

@@ -46,6 +46,7 @@ type apiServer struct {
 	clients map[string]*http.Client
 	lag     time.Duration // of its copies of configurations
 	extra   time.Duration // beside that, for a while
+	shown   time.Time     // the moment that they show, which never goes back
 }
 
 func (s *apiServer) now() time.Time { return time.Now().Add(s.ahead) }
@@ -323,10 +324,10 @@ type version struct {
 // history is all that an object has been.
 type history []version
 
-// copied is the object as a copy shows it that is late.
-func (h history) copied(now time.Time, late time.Duration) *unstructured.Unstructured {
+// at is the object as it was then.
+func (h history) at(then time.Time) *unstructured.Unstructured {
 	for i := len(h) - 1; i >= 0; i-- {
-		if i == 0 || now.Sub(h[i].at) >= late {
+		if i == 0 || !h[i].at.After(then) {
 			return h[i].object
 		}
 	}
