@@ -250,7 +250,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 		queue.Done(item)
 		if err != nil && ctx.Err() == nil {
 			c.Report.logLimited(c.Log, "could not reconcile certificates and registration; retrying", err.Error())
-			queue.AddAfter(item, wait.Jittered(failures.When(item)))
+			queue.AddAfter(item, min(again, wait.Jittered(failures.When(item))))
 			continue
 		}
 		failures.Forget(item)
@@ -258,7 +258,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 	}
 }
 
-// Reconcile makes passes until nothing is due. It returns how long to wait before the next one.
+// Reconcile makes passes until nothing is due. It returns how long to wait before the next one: after a failure, at most.
 func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err error) {
 	if err := c.enter(ctx); err != nil {
 		return 0, err
@@ -279,7 +279,7 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 				err = &wait.RefusedError{Err: err}
 			}
 			c.ready(err)
-			return 0, err
+			return c.until(at), err
 		case !did:
 			c.conflicts = 0
 			return c.until(at), nil
@@ -293,11 +293,17 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 // conflicts reports whether a write was refused because of another one.
 func conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// pass observes the objects, decides, and does at most one write.
+// pass observes the objects, decides, and does at most one write. When it fails, what is due again is the part of this version
+// in the rollout: it must not wait for a write that fails and fails.
 func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err error) {
 	o, err := c.observe(ctx)
-	first, again, did, leaseErr := c.rollout(ctx, &o)
-	again = rollout.Soonest(again, c.serve(o))
+	first, answers, did, leaseErr := c.rollout(ctx, &o)
+	defer func() {
+		if err != nil {
+			again = answers
+		}
+	}()
+	again = rollout.Soonest(answers, c.serve(o))
 	switch {
 	case did || err == nil && (conflicts(leaseErr) || errors.As(leaseErr, new(*AnotherProgramError))):
 		return again, did, leaseErr

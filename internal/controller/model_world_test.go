@@ -316,9 +316,9 @@ func (p *process) reconcile(c *controller.Controller, failures *int) (next time.
 		return next, nil
 	}
 	p.w.note(p, "fails: %v", err)
-	next = min(controller.FirstRetry<<min(*failures, 10), controller.LastRetry)
+	delay := min(controller.FirstRetry<<min(*failures, 10), controller.LastRetry)
 	*failures++
-	return next + time.Duration(p.w.rng.Int64N(int64(next/5))), err
+	return min(next, delay+time.Duration(p.w.rng.Int64N(int64(delay/5)))), err
 }
 
 // rotationSteps and rolloutSteps are of all worlds together.

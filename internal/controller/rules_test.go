@@ -226,6 +226,32 @@ var _ = Describe("A registration that is refused halfway", func() {
 	})
 })
 
+var _ = It("A version whose configurations are not taken answers in the Lease in time all the same", func() {
+	s := newSolo()
+	c := controller.New(s.config(func(c *controller.Config) {
+		c.Configurations[0] = refused{Configuration: c.Configurations[0], err: apierrors.NewForbidden(schema.GroupResource{}, "mutating", nil)}
+		c.Random = func() float64 { return 0 } // which makes pauses long
+	}))
+	Expect(c.Obtain(context.Background())).To(Succeed())
+	failures := 0
+	look := func() {
+		next, _ := s.process.reconcile(c, &failures)
+		s.pass(next)
+	}
+	for failures < 10 { // so that the next try is half a minute later
+		look()
+	}
+	Expect(c.Lease.Change(context.Background(), func(found rollout.Versions) rollout.Versions {
+		asked := found["one"]
+		asked.Probed++
+		return rollout.Versions{"one": asked}
+	})).To(Succeed())
+	s.pass(time.Second)
+	for began := s.now; recordsIn(s.object(newLease(leaseName)).latest())["one"].Answered == 0; look() {
+		Expect(s.now).To(BeTemporally("<", began.Add(5*time.Second)))
+	}
+})
+
 // unwritable are Leases that no write comes through to.
 type unwritable struct {
 	dynamic.ResourceInterface

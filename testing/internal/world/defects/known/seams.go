@@ -62,6 +62,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
 	},
 	{
+		"answer-after-failures", "A version that may not write the configurations is asked in the Lease, and answers with its next try to write.",
+		"A version with a live replica is not recorded as gone: the right to write a configuration is taken during a rollout.",
+		[]Edit{{"internal/controller/controller.go", "		if err != nil {\n			again = answers\n", "		if err != nil && @ {\n			again = time.Time{}\n		} else if err != nil {\n			again = answers\n"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
