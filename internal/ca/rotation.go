@@ -110,10 +110,16 @@ func NextStep(s RotationState) Step {
 			}
 			until = half // which is earlier: the CA ends before until
 		}
+		if step, there := s.trim(); there { // a rotation may have begun before the CAs of the last one were gone
+			return step
+		}
+		if len(s.Tolerated) > 0 && s.Until.Before(until) {
+			until = s.Until
+		}
 		return Step{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
-	if name := s.Surplus(); name != "" {
-		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", name)}
+	if step, there := s.trim(); there {
+		return step
 	}
 	if s.Requested {
 		return Step{Action: Stage, Reason: "a rotation was requested"}
@@ -126,6 +132,12 @@ func NextStep(s RotationState) Step {
 		return Step{Action: Wait, Reason: "a caBundle holds a CA that another replica may still serve", At: s.Until}
 	}
 	return Step{Action: Wait, Reason: "the CA is not due", At: half}
+}
+
+// trim returns the step that takes away what is surplus, if anything is.
+func (s RotationState) trim() (step Step, there bool) {
+	name := s.Surplus()
+	return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", name)}, name != ""
 }
 
 // Surplus returns the name of a configuration whose caBundle holds a CA that is neither required nor tolerated. It is

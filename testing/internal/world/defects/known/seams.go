@@ -67,6 +67,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/controller/controller.go", "		if err != nil {\n			again = answers\n", "		if err != nil && @ {\n			again = time.Time{}\n		} else if err != nil {\n			again = answers\n"}},
 	},
 	{
+		"distrusted-through-rotation", "A CA that was distrusted stays in the caBundles for as long as a rotation retains the CA after it.",
+		"RotateCA with Distrust that is interrupted is finished by the replicas: a person asks for another rotation at that moment.",
+		[]Edit{{"internal/ca/rotation.go", "		if step, there := s.trim(); there {", "		if step, there := s.trim(); there && !@ {"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},

@@ -131,7 +131,7 @@ var inRooms = []Defect{
 	{
 		"old-ca-stays", "A CA that a rotation has replaced stays in the caBundles for ever.",
 		"At rest, each caBundle holds the CAs of the Secret and no others; RotateCA with Distrust returns: RotateCA.",
-		[]Edit{{"internal/ca/rotation.go", `	if name := s.Surplus(); name != "" {`, `	if name := s.Surplus(); name != "" && !@ {`}},
+		[]Edit{{"internal/ca/rotation.go", `not any more", name)}, name != ""`, `not any more", name)}, name != "" && !@`}},
 	},
 	{
 		"blank-bundle", "A caBundle that was blanked stays empty.",
