@@ -61,6 +61,18 @@ func (*recorder) Sync() error { return nil }
 // mostSilent is how long a state that needs a person may last before a log tells it.
 const mostSilent = 2 * time.Minute
 
+// saidSince reports whether these words were said after the last time that those were: what stays wrong is told once.
+func (w *World) saidSince(those, words string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range slices.Backward(w.story) {
+		if strings.Contains(l.text, words) || strings.Contains(l.text, those) {
+			return strings.Contains(l.text, words)
+		}
+	}
+	return false
+}
+
 // expects sees that a log tells of a state that lasts for d, in these words. Another fault may have ended it.
 func (w *World) expects(d time.Duration, words string, still func() bool) {
 	began := time.Now()

@@ -49,11 +49,12 @@ func (p Plan) policy(generation int) client.Object {
 }
 
 // The log says missing when there is no policy, unknown when there is no such kind at a start, and unreadable when that, or a
-// right, has gone.
+// right, has gone. It says again when that is over.
 const (
 	missing    = "an object is missing that steps require"
 	unknown    = "objects that steps read cannot be listed"
 	unreadable = "are refused; the steps fail"
+	again      = "are up to date again"
 )
 
 // unruled reports whether there is no policy.
@@ -136,7 +137,7 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	w.mu.Unlock()
 	later := time.Duration(rng.IntN(2)) * staleBy * 2
 	w.excuse(unread, f.For+later+settling)
-	w.expects(f.For, unreadable, func() bool { return !w.rights.serves() })
+	w.expects(f.For, unreadable, func() bool { return !w.rights.serves() && !w.saidSince(again, unknown) && !w.saidSince(again, unreadable) })
 	w.tell(fate, "takes the kind of the policy away for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
 	w.rights.unserve(true)
