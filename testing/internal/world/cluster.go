@@ -347,8 +347,8 @@ func (w *World) find(kind, namespace, name string) *unstructured.Unstructured {
 // rights are those of the program's service account.
 type rights struct {
 	mu     sync.Mutex
-	denied map[string]bool // "verb resource"
-	sick   int             // the status of answers about policies; 0 for the right one, -1 for none
+	denied map[string]int // "verb resource", and how often it was taken and not given back
+	sick   int            // the status of answers about policies; 0 for the right one, -1 for none
 
 	unserved bool // the kind of policies is not served
 }
@@ -363,10 +363,13 @@ func (r *rights) set(verb, resource string, denied bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.denied == nil {
-		r.denied = map[string]bool{}
+		r.denied = map[string]int{}
 	}
-	if r.denied[verb+" "+resource] = true; !denied {
-		delete(r.denied, verb+" "+resource)
+	right := verb + " " + resource
+	if denied {
+		r.denied[right]++
+	} else if r.denied[right]--; r.denied[right] == 0 {
+		delete(r.denied, right)
 	}
 }
 
@@ -376,7 +379,7 @@ const servesHeader = "World-Serves"
 func (r *rights) deny(verb, resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.denied[verb+" "+resource] || r.denied[everything+" "+everything] && !strings.HasPrefix(resource, "selfsubject") && resource != "events"
+	return r.denied[verb+" "+resource] > 0 || r.denied[everything+" "+everything] > 0 && !strings.HasPrefix(resource, "selfsubject") && resource != "events"
 }
 
 var requestInfo = request.RequestInfoFactory{
