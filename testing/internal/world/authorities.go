@@ -123,6 +123,14 @@ func (w *World) renews() {
 	}
 }
 
+// reissues has the issuer make a certificate a while after a restore: the old one may be over before it is time for the next.
+func (w *World) reissues() {
+	if w.wait(quiet/4) && w.authorities.busy.TryLock() {
+		w.issue(w.plan.serverName(), issuedFor, 0)
+		w.authorities.busy.Unlock()
+	}
+}
+
 // withoutCertificate is in the log when the issuer's Secret holds none that can be used.
 const withoutCertificate = "waiting for a serving certificate"
 

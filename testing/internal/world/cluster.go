@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
@@ -41,6 +42,7 @@ type apiServer struct {
 	identity func() *tls.Certificate // with which it calls
 
 	mu      sync.Mutex
+	deaf    time.Time     // until then, a watch that it has ended may not have begun again
 	failing int           // the HTTP status with which it answers each request; 0 for none, -1 for no connection
 	frozen  chan struct{} // closed when it answers again; nil while it does
 	clients map[string]*http.Client
@@ -48,6 +50,9 @@ type apiServer struct {
 	extra   time.Duration // beside that, for a while
 	shown   time.Time     // the moment that they show, which never goes back
 }
+
+// rewatched is how long it takes at most until a watch that has failed begins again.
+const rewatched = cluster.LastPause + cluster.LastPause/5
 
 func (s *apiServer) now() time.Time { return time.Now().Add(s.ahead) }
 
@@ -58,9 +63,16 @@ func (s *apiServer) state() (failing int, frozen chan struct{}) {
 	return s.failing, s.frozen
 }
 
+// isDeaf reports whether a replica may hear of nothing through it.
+func (s *apiServer) isDeaf() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing != 0 || s.frozen != nil || time.Now().Before(s.deaf)
+}
+
 func (s *apiServer) fail(status int) {
 	s.mu.Lock()
-	s.failing = status
+	s.failing, s.deaf = status, time.Now().Add(rewatched)
 	s.mu.Unlock()
 	if status != 0 {
 		s.server.Close()
@@ -80,7 +92,7 @@ func (s *apiServer) thaw() {
 	defer s.mu.Unlock()
 	if s.frozen != nil {
 		close(s.frozen)
-		s.frozen = nil
+		s.frozen, s.deaf = nil, time.Now().Add(rewatched)
 	}
 }
 
@@ -357,6 +369,13 @@ func (r *rights) sicken(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sick = status
+}
+
+// ill reports whether requests for policies get no right answer.
+func (r *rights) ill() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sick != 0
 }
 
 func (r *rights) set(verb, resource string, denied bool) {

@@ -431,8 +431,11 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.watch.foreign = nil
 	w.mu.Unlock()
 	w.api.Restore(backup)
-	if unusable {
+	switch {
+	case unusable:
 		w.issue(w.plan.serverName(), issuedFor, 0)
+	case w.plan.Issued:
+		w.tasks.Go(w.reissues)
 	}
 	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
 		w.define()

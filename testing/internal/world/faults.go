@@ -266,7 +266,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
 	w.excuse(why, f.For+remembered)
 	if r.verb == "list" && r.resource == policies.Resource && w.plan.Reads {
-		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) })
+		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
 	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)

@@ -133,10 +133,7 @@ func (w *World) recorded(versions rollout.Versions) {
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return
 	}
-	deaf := slices.ContainsFunc(w.servers, func(s *apiServer) bool { // a replica may hear of nothing through it
-		failing, frozen := s.state()
-		return failing != 0 || frozen != nil
-	})
+	deaf := slices.ContainsFunc(w.servers, (*apiServer).isDeaf)
 	if w.plan.Split || w.watch.ordered.Add(time.Minute).After(time.Now()) && w.excused(slow, time.Now().Add(-time.Minute)) {
 		return // replicas claim an order once they hear of it, which they may not have done before the next one; serving halves do not
 	}
