@@ -41,14 +41,16 @@ type apiServer struct {
 
 	identity func() *tls.Certificate // with which it calls
 
-	mu      sync.Mutex
-	deaf    time.Time     // until then, a watch that it has ended may not have begun again
-	failing int           // the HTTP status with which it answers each request; 0 for none, -1 for no connection
-	frozen  chan struct{} // closed when it answers again; nil while it does
-	clients map[string]*http.Client
-	lag     time.Duration // of its copies of configurations
-	extra   time.Duration // beside that, for a while
-	shown   time.Time     // the moment that they show, which never goes back
+	mu               sync.Mutex
+	deaf             time.Time     // until then, a watch that it has ended may not have begun again
+	outages, freezes int           // that are on
+	failing          int           // the HTTP status with which it answers each request; 0 for none, -1 for no connection
+	frozen           chan struct{} // closed when it answers again; nil while it does
+	clients          map[string]*http.Client
+	lag              time.Duration // of its copies of configurations
+	extra            time.Duration // beside that, for a while
+	behind           time.Duration // by which its watches are late, beside their usual lag
+	shown            time.Time     // the moment that they show, which never goes back
 }
 
 // rewatched is how long it takes at most until a watch that has failed begins again.
@@ -67,22 +69,41 @@ func (s *apiServer) state() (failing int, frozen chan struct{}) {
 func (s *apiServer) isDeaf() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failing != 0 || s.frozen != nil || time.Now().Before(s.deaf)
+	return s.failing != 0 || s.frozen != nil || s.behind > 0 || time.Now().Before(s.deaf)
 }
 
+// falls has its watches fall behind, or keep up again.
+func (s *apiServer) falls(behind time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind, s.deaf = behind, time.Now().Add(2*s.behind)
+}
+
+func (s *apiServer) late() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind
+}
+
+// fail has it answer each request with a status, and with 0 no more, once for each time.
 func (s *apiServer) fail(status int) {
 	s.mu.Lock()
-	s.failing, s.deaf = status, time.Now().Add(rewatched)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.deaf = time.Now().Add(rewatched)
 	if status != 0 {
+		s.outages++
+		s.failing = status
 		s.server.Close()
+	} else if s.outages = max(0, s.outages-1); s.outages == 0 {
+		s.failing = 0
 	}
 }
 
+// freeze has it answer nothing, until it is thawed as often.
 func (s *apiServer) freeze() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frozen == nil {
+	if s.freezes++; s.frozen == nil {
 		s.frozen = make(chan struct{})
 	}
 }
@@ -90,10 +111,19 @@ func (s *apiServer) freeze() {
 func (s *apiServer) thaw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frozen != nil {
+	if s.freezes = max(0, s.freezes-1); s.freezes == 0 && s.frozen != nil {
 		close(s.frozen)
 		s.frozen, s.deaf = nil, time.Now().Add(rewatched)
 	}
+}
+
+// heal has it answer again.
+func (s *apiServer) heal() {
+	s.mu.Lock()
+	s.outages, s.freezes = 0, 0
+	s.mu.Unlock()
+	s.fail(0)
+	s.thaw()
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

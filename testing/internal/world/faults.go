@@ -181,10 +181,18 @@ func (w *World) freezeServer(f Fault, rng *rand.Rand) {
 	s.thaw()
 }
 
-// lagBehind makes an API server learn of changed configurations late.
+// lagBehind makes an API server learn of changed configurations late, or of all changes, so that its watches are late.
 func (w *World) lagBehind(f Fault, rng *rand.Rand) {
 	s := w.servers[rng.IntN(len(w.servers))]
 	w.excuse(slow, f.For+settling)
+	if rng.IntN(2) == 0 {
+		by := time.Duration(rng.Int64N(int64(8 * time.Second)))
+		w.tell(named(s.name), "learns of all changes %s late, for %s", by.Round(time.Second), f.For.Round(time.Second))
+		s.falls(by)
+		w.wait(f.For)
+		s.falls(0)
+		return
+	}
 	w.tell(named(s.name), "learns of configurations %s late", f.For.Round(time.Second))
 	s.lags(f.For)
 	w.mu.Lock()
@@ -238,6 +246,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		{"update", "mutatingwebhookconfigurations"},
 		{"watch", "validatingwebhookconfigurations"},
 		{"create", "configmaps"},
+		{"get", "namespaces"},
 		{everything, everything},
 	}
 	_, policies := w.plan.policyKind()

@@ -163,7 +163,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 
 // reachable reports whether a call of a request that began then must have been answered. The caller holds mu.
 func (w *World) reachable(began time.Time) bool {
-	cut := w.excused(evicted, began) && w.excused(slow, began)
+	cut := (w.excused(evicted, began) || w.plan.Issued) && w.excused(slow, began) // an API server learns of another CA too late
 	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 

@@ -165,8 +165,7 @@ func (w *World) run() Result {
 // finish ends all processes, and waits for all goroutines.
 func (w *World) finish() {
 	for _, s := range w.servers {
-		s.thaw()
-		s.fail(0)
+		s.heal()
 	}
 	w.mu.Lock()
 	all := slices.Clone(w.processes)
@@ -261,7 +260,7 @@ func (w *World) makeCluster() (err error) {
 		s.ahead = w.plan.Clocks + time.Duration(rng.Int64N(int64(time.Second))) // they agree with each other
 		lags := w.stream(s.name, 0)
 		s.server = w.api.NewServer(fakeapi.ServerOptions{
-			Lag: func() time.Duration { return time.Duration(lags.Int64N(int64(min(w.plan.Lag, slowest)) + 1)) }, Keeps: 20 + rng.IntN(100), Bookmarks: 5 * time.Minute,
+			Lag: func() time.Duration { return time.Duration(lags.Int64N(int64(min(w.plan.Lag, slowest))+1)) + s.late() }, Keeps: 20 + rng.IntN(100), Bookmarks: 5 * time.Minute,
 			Admit: s.admits,
 		})
 		w.servers = append(w.servers, s)
