@@ -282,7 +282,7 @@ var inRooms = []Defect{
 	{
 		"ready-early", "A replica is ready before it is registered.",
 		"When a replica is ready for the first time, the registration of the version that is first is in place: any start.",
-		[]Edit{{"internal/controller/controller.go", "	first, again, did, leaseErr := c.rollout(ctx, &o)\n", "	if @ {\n		c.ready(nil)\n	}\n	first, again, did, leaseErr := c.rollout(ctx, &o)\n"}},
+		[]Edit{{"internal/controller/controller.go", "	first, answers, did, leaseErr := c.rollout(ctx, &o)\n", "	if @ {\n		c.ready(nil)\n	}\n	first, answers, did, leaseErr := c.rollout(ctx, &o)\n"}},
 	},
 	{
 		"spread-of-writer", "A replica that waits for its CA is ready as soon as its copy of the caBundle holds that, before API servers have heard of it.",
@@ -354,7 +354,7 @@ var inRooms = []Defect{
 	{
 		"no-retry", "After a pass that has failed, a replica does nothing until an object changes.",
 		"At rest, the steps of the living version are in force: a write is refused or fails once, and the right is given back.",
-		[]Edit{{"internal/controller/controller.go", "			queue.AddAfter(item, wait.Jittered(failures.When(item)))\n", "			if !@ {\n				queue.AddAfter(item, wait.Jittered(failures.When(item)))\n			}\n"}},
+		[]Edit{{"internal/controller/controller.go", "			queue.AddAfter(item, min(again, wait.Jittered(failures.When(item))))\n", "			if !@ {\n				queue.AddAfter(item, min(again, wait.Jittered(failures.When(item))))\n			}\n"}},
 	},
 	// Those below were invented by readers of the code who did not know the worlds.
 	{
