@@ -18,7 +18,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/serving"
@@ -232,9 +231,7 @@ func (p *program) newCallers() (*serving.ClientCAs, error) {
 		return c, nil
 	}
 	var err error
-	if c.ConfigMap, c.Key, err = serving.ParseConfigMap(o.ClientCA.ConfigMap); err != nil {
-		return nil, err // Validate has reported it
-	}
-	c.Objects, err = cluster.NewObjects(p.config, p.log, p.rights.Followed(c.Empty())...)
-	return c, err
+	c.Objects = p.objects
+	c.ConfigMap, c.Key, err = serving.ParseConfigMap(o.ClientCA.ConfigMap)
+	return c, err // Validate has reported it
 }

@@ -124,6 +124,9 @@ func (m *ExtensionManager) followed(configurations []webhookconf.Configuration, 
 	if from := o.modesOf(namespace); from != nil {
 		follow = append(follow, from)
 	}
+	if name, _, err := serving.ParseConfigMap(o.ClientCA.ConfigMap); err == nil {
+		follow = append(follow, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}})
+	}
 	return append(follow, list.Of(configurations, webhookconf.Configuration.Object)...)
 }
 

@@ -126,7 +126,7 @@ func (r *run) open(ctx context.Context, p *program) (serving.Receiver, *admit.Ha
 		return nil, nil, err
 	}
 	if callers != nil {
-		r.tasks.Go(func() { callers.Follow(r.background) })
+		callers.Follow(r.background, r.tasks.Go)
 		if err := wait.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}

@@ -251,7 +251,7 @@ type ClientCAs struct {
 	File      string // of at most 1 MiB
 	ConfigMap types.NamespacedName
 	Key       string           // of the ConfigMap's data
-	Objects   *cluster.Objects // follow the ConfigMap
+	Objects   *cluster.Objects // follow the ConfigMap, beside others: a right that comes back is one for all
 	Log       logr.Logger
 }
 
@@ -270,7 +270,7 @@ func (c *ClientCAs) Empty() *corev1.ConfigMap {
 }
 
 // Read reads the CAs once. Without any, no client is allowed, so a start without them is an error. If they come from a
-// ConfigMap, Follow must be running.
+// ConfigMap, its Objects must be running.
 func (c *ClientCAs) Read(ctx context.Context) error {
 	if c.Objects != nil {
 		if err := c.Objects.Seen(ctx); err != nil {
@@ -315,9 +315,9 @@ func (c *ClientCAs) readConfigMap(ctx context.Context) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Follow applies changes until ctx ends: those of a file within five seconds. It logs each change. It also logs when the
-// CAs cannot be read, while the last good ones stay in effect.
-func (c *ClientCAs) Follow(ctx context.Context) {
+// Follow applies changes until ctx ends: those of a file within five seconds, in a goroutine of run. It logs each change. It also
+// logs when the CAs cannot be read, while the last good ones stay in effect.
+func (c *ClientCAs) Follow(ctx context.Context, run func(func())) {
 	var failures lograte.Limiter
 	read := func() {
 		const failed = "the client CAs could not be read; the last good ones stay"
@@ -334,12 +334,13 @@ func (c *ClientCAs) Follow(ctx context.Context) {
 	}
 	switch {
 	case c.File != "":
-		for ctx.Err() == nil {
-			read()
-			_ = wait.Sleep(ctx, filePoll)
-		}
+		run(func() {
+			for ctx.Err() == nil {
+				read()
+				_ = wait.Sleep(ctx, filePoll)
+			}
+		})
 	case c.Objects != nil:
 		c.Objects.Notify(read)
-		c.Objects.Run(ctx)
 	}
 }

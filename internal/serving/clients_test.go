@@ -344,7 +344,7 @@ var _ = Describe("The CAs of clients", func() {
 		Expect(text.Clients.Check(accepted)).To(Succeed())
 		text.PEM = []byte("garbage")
 		Expect(text.Read(ctx)).To(MatchError(ContainSubstring("ManagerOptions.ClientCA.PEM")))
-		text.Follow(ctx) // has nothing to follow
+		text.Follow(ctx, func(f func()) { f() }) // has nothing to follow
 
 		path := filepath.Join(GinkgoT().TempDir(), "ca.crt")
 		file := &serving.ClientCAs{Clients: &serving.Clients{}, File: path}
@@ -412,7 +412,10 @@ func inConfigMap(server *configMap, log logr.Logger) *serving.ClientCAs {
 func follow(t *testing.T, cas *serving.ClientCAs) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { cas.Follow(ctx) })
+	cas.Follow(ctx, running.Go)
+	if cas.Objects != nil {
+		running.Go(func() { cas.Objects.Run(ctx) })
+	}
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

@@ -392,20 +392,21 @@ type rights struct {
 	denied map[string]int // "verb resource", and how often it was taken and not given back
 	sick   int            // the status of answers about policies; 0 for the right one, -1 for none
 
-	unserved bool // the kind of policies is not served
+	cured    time.Time // when sick was 0 again
+	unserved bool      // the kind of policies is not served
 }
 
 func (r *rights) sicken(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sick = status
+	r.sick, r.cured = status, time.Now()
 }
 
-// ill reports whether requests for policies get no right answer.
+// ill reports whether requests for policies get no right answer, or did not a moment ago.
 func (r *rights) ill() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sick != 0
+	return r.sick != 0 || time.Since(r.cured) < rewatched
 }
 
 func (r *rights) set(verb, resource string, denied bool) {

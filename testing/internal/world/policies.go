@@ -118,7 +118,7 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 		return
 	}
 	w.excuse(unread, f.For+settling)
-	w.expects(f.For, missing, func() bool { return w.unruled() && w.rights.serves() })
+	w.expects(f.For, missing, func() bool { return w.unruled() && w.rights.serves() && !w.rights.ill() })
 	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
 	w.wait(f.For)
