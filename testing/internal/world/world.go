@@ -65,6 +65,7 @@ type World struct {
 	generation  int // of the Deployment
 	replicas    int
 	paused      time.Time          // until then, replicas of other versions stay
+	failed      time.Time          // when a replica has last ended by itself
 	history     map[string]history // of the configurations, by kind
 	secrets     []*unstructured.Unstructured
 	decoded     map[*unstructured.Unstructured][]hook
@@ -405,6 +406,9 @@ func (w *World) deploy() {
 	}
 }
 
+// backsOff is how long Kubernetes waits after a first crash, and longer and longer after that.
+const backsOff = 10 * time.Second
+
 // roll takes one step of a rollout, and reports whether there is nothing left to do.
 func (w *World) roll() bool {
 	w.mu.Lock()
@@ -425,7 +429,7 @@ func (w *World) roll() bool {
 			ready++
 		}
 	}
-	wanted, replicas, paused := w.wanted, w.replicas, time.Now().Before(w.paused)
+	wanted, replicas, paused, crashed := w.wanted, w.replicas, time.Now().Before(w.paused), time.Since(w.failed) < backsOff
 	var spare *process
 	if fresh > replicas {
 		for _, p := range w.processes {
@@ -437,7 +441,7 @@ func (w *World) roll() bool {
 	w.mu.Unlock()
 	switch {
 	case fresh < replicas && fresh+old <= replicas:
-		if wanted.crashes && !w.wait(10*time.Second) { // Kubernetes waits longer and longer
+		if (wanted.crashes || crashed) && !w.wait(backsOff) {
 			return false
 		}
 		n := 1
@@ -467,6 +471,7 @@ func (w *World) endedByItself(p *process) {
 	defer w.wake()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.failed = time.Now()
 	select {
 	case <-w.over:
 	default:
