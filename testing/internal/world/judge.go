@@ -118,7 +118,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 	w.look()
 	p := &w.watch
 	now := time.Now()
-	whole := !w.troubledSince(now, spoiled, lapsed) // else one of its two configurations may be lacking
+	whole := !w.troubledSince(now, spoiled, lapsed) && !slices.ContainsFunc(configurations, func(kind string) bool { return w.history[kind].last() == nil })
 	switch {
 	case deny == lenient:
 		if v.failed != nil || v.denied != "" {
@@ -163,8 +163,9 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 
 // reachable reports whether a call of a request that began then must have been answered. The caller holds mu.
 func (w *World) reachable(began time.Time) bool {
-	cut := (w.excused(evicted, began) || w.plan.Issued) && w.excused(slow, began) // an API server learns of another CA too late
-	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !cut && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
+	late := (w.excused(evicted, began) || w.plan.Issued) && w.excused(slow, began) // an API server learns of another CA too late
+	blind := w.plan.Split && w.excused(lapsed, began)                              // a serving half sees other versions in the Lease alone
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !late && !blind && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 
 // modeOf is the mode that a person has given to a step, by a text in the ConfigMap.

@@ -199,14 +199,21 @@ func (w *World) live(rng *rand.Rand) release {
 	return w.wanted
 }
 
-// await returns true once a replica of the version is ready, and false if another one is wanted by then.
+// await returns true once most replicas are of the version and ready, and false if another one is wanted by then. An API server
+// tries eleven times to find one of them.
 func (w *World) await(r release) bool {
 	for w.wait(time.Second) {
 		w.mu.Lock()
 		wanted := w.wanted.name == r.name
-		ready := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.name == r.name && !p.leaving && !p.readySince.IsZero() })
+		ready := 0
+		for _, p := range w.processes {
+			if p.release.name == r.name && !p.leaving && !p.readySince.IsZero() {
+				ready++
+			}
+		}
+		most := 2*ready > len(w.processes)
 		w.mu.Unlock()
-		if ready || !wanted {
+		if most || !wanted {
 			return wanted
 		}
 	}
