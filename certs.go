@@ -28,7 +28,7 @@ func (p *program) newCertificates() controller.Certificates {
 	m, o, namespace, log := p.m, p.m.GetManagerOptions(), p.namespace, p.log
 	if source := m.certificateSource(); source != nil {
 		served := certsource.NewServed(source.source(certificateSite{
-			config: p.config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
+			config: p.config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: m.api.Earlier,
 		}))
 		served.Hosts, served.AtOnce, served.Log = o.calledHosts(), m.host != nil, log
 		return &controller.Issued{Served: served}

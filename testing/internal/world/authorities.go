@@ -164,9 +164,9 @@ func (w *World) signs(host string, lifetime, before time.Duration) map[string][]
 		w.violate("nothing can be issued: %v", err)
 		return nil
 	}
-	if host == w.plan.serverName() && before == 0 {
+	if host == w.plan.serverName() && before <= 0 {
 		w.mu.Lock()
-		w.authorities.newest, w.authorities.madeAt = leaf.Certificate[0], time.Now()
+		w.authorities.newest, w.authorities.madeAt = leaf.Certificate[0], time.Now().Add(-before)
 		w.mu.Unlock()
 	}
 	return map[string][]byte{
@@ -230,7 +230,13 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		}
 	}
 	w.tell(named("the issuer"), "%s", deed)
-	w.issue(w.plan.serverName(), issuedFor, 0)
+	ahead := time.Duration(0)
+	if rng.IntN(3) == 0 { // a certificate is valid from a tenth of its life before it is made
+		ahead = issuedFor/10 + time.Duration(rng.Int64N(int64(settling)))
+		w.excuse(unissued, ahead+settling)
+		w.tell(named("the issuer"), "has a clock that is %s ahead", ahead.Round(time.Second))
+	}
+	w.issue(w.plan.serverName(), issuedFor, -ahead)
 }
 
 // reissue has the issuer write the certificate of another CA before that CA.

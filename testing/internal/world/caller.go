@@ -163,6 +163,7 @@ type verdict struct {
 	failed   error                      // a call has failed under Fail
 	warnings []string
 	called   []hook
+	late     string // a webhook that has not answered in the time that it was given
 }
 
 func (v verdict) String() string {
@@ -202,6 +203,9 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 			v.called = append(v.called, h)
 			response, err := s.call(ctx, h, a)
 			if err != nil {
+				if errors.Is(err, context.DeadlineExceeded) {
+					v.late = h.Name
+				}
 				if h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore {
 					continue
 				}
@@ -308,6 +312,9 @@ func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.Webhook
 			return nil, err
 		}
 		s.w.closes(at, began, response.Close)
+		if response.StatusCode == http.StatusForbidden && !response.Close {
+			s.w.violate("%s is refused as a client, and its connection stays open", s.name)
+		}
 		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil {

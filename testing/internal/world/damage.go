@@ -48,6 +48,7 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 // half, which takes it as it is; and no call depends on the Lease.
 func (w *World) harms(b belonging) (known bool) {
 	w.mu.Lock()
+	delete(w.watch.marked, b.kind)
 	known = slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() && !p.release.issued })
 	w.mu.Unlock()
 	if b.kind == "Lease" || b.kind == "Secret" && known && !w.plan.Split {
@@ -245,7 +246,81 @@ func (w *World) edit(f Fault, rng *rand.Rand) {
 	w.unseen(f, rng, func() { w.damages(b, rng) })
 }
 
-const rollsBack = "puts an earlier state into"
+const (
+	rollsBack  = "puts an earlier state into"
+	overwrites = "puts its own CA in place of that of an entry of"
+)
+
+// overwriter is the name of a CA that another client puts in place of a caBundle.
+const overwriter = "overwriter"
+
+// putsRight sees that a CA has gone that has replaced another one.
+func (w *World) putsRight() {
+	began := time.Now()
+	if !w.wait(settling) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.damaged.After(began) || w.troubledSince(began, rough, slow, lapsed, apart) || w.plan.Split || w.watch.contest.After(began.Add(-2*quiet)) {
+		return
+	}
+	for _, kind := range configurations {
+		for _, h := range webhooksOf(w.history[kind].last()) {
+			if ca.OfName(h.ClientConfig.CABundle, overwriter) != nil {
+				w.breaks("a CA was put in place of the one of %s, and is trusted %s later", h.Name, settling)
+			}
+		}
+	}
+}
+
+// mark is what another client writes beside what is the program's.
+const mark = "mark"
+
+// marks has another client add something of its own to an object, which stays as long as the object. It reports whether it did.
+func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
+	switch kind {
+	case "Secret":
+		if unstructured.SetNestedField(object.Object, encoded([]byte(mark)), "data", mark) != nil {
+			return false
+		}
+	case configurations[0], configurations[1]:
+		all := object.GetLabels()
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[mark] = mark
+		object.SetLabels(all)
+	default:
+		return false
+	}
+	w.tell(fate, "adds something to the %s", kind)
+	if err := w.api.Put(object); err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	w.observe()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.marked == nil {
+		w.watch.marked = map[string]types.UID{}
+	}
+	w.watch.marked[kind] = object.GetUID()
+	return true
+}
+
+// unmarked looks for what another client has written. The caller holds mu.
+func (w *World) unmarked() {
+	for _, b := range belongings {
+		object, uid := w.find(b.kind, b.namespace, b.name), w.watch.marked[b.kind]
+		if object == nil || uid == "" || object.GetUID() != uid {
+			continue
+		}
+		_, kept, _ := unstructured.NestedString(object.Object, "data", mark)
+		if !kept && object.GetLabels()[mark] == "" {
+			w.breaks("at rest, the %s lacks what another client has added", b.kind)
+		}
+	}
+}
 
 // rollsForward sees that replicas which live put the Secret right that was rolled back.
 func (w *World) rollsForward(was *unstructured.Unstructured) {
@@ -274,11 +349,17 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
+	if rng.IntN(5) == 0 && w.marks(b.kind, object) {
+		return
+	}
 	deed, err := w.damage(object, rng)
 	if err == nil {
 		known := w.harms(b)
 		if deed == rollsBack && known {
 			w.tasks.Go(func() { w.rollsForward(found) })
+		}
+		if deed == overwrites && known {
+			w.tasks.Go(w.putsRight)
 		}
 		w.tell(fate, "%s the %s", deed, b.kind)
 		err = w.api.Put(object)
@@ -329,12 +410,20 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 	}
 	switch rng.IntN(4) {
 	case 3:
-		stranger, err := ca.New("bystander", day, time.Now())
+		name, replaces := "bystander", rng.IntN(2) == 0
+		if replaces {
+			name = overwriter
+		}
+		stranger, err := ca.New(name, day, time.Now())
 		if err != nil {
 			return "", err
 		}
 		config, _ := hooks[0].(map[string]any)["clientConfig"].(map[string]any)
 		bundle, _ := base64.StdEncoding.DecodeString(fmt.Sprint(config["caBundle"]))
+		if replaces {
+			config["caBundle"] = encoded(stranger.CertificatePEM)
+			return overwrites, unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+		}
 		config["caBundle"] = encoded(ca.Bundle(bundle, stranger.CertificatePEM))
 		w.unneeded(stranger.CertificatePEM)
 		return "adds a CA to the caBundle of an entry of", unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
@@ -358,11 +447,15 @@ func damageRecords(object *unstructured.Unstructured, rng *rand.Rand) (deed stri
 		key := keys[rng.IntN(len(keys))]
 		var record map[string]any
 		if json.Unmarshal([]byte(annotations[key]), &record) == nil {
-			record["came"] = 1<<53 - 1
+			deed, field := "has a version come as the last one that there can be, in", "came"
+			if rng.IntN(2) == 0 {
+				deed, field = "has a version answer what it was not asked, in", "answered"
+			}
+			record[field] = 1<<53 - 1
 			text, err := json.Marshal(record)
 			annotations[key] = string(text)
 			object.SetAnnotations(annotations)
-			return "has a version come as the last one that there can be, in", err
+			return deed, err
 		}
 	}
 	object.SetAnnotations(nil)
@@ -428,7 +521,7 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.tell(fate, "restores the backup")
 	w.mu.Lock()
 	w.watch.evicted = nil // what the backup holds is in force again
-	w.watch.foreign = nil
+	w.watch.foreign, w.watch.marked = nil, nil
 	w.mu.Unlock()
 	w.api.Restore(backup)
 	switch {
@@ -465,6 +558,9 @@ func (w *World) remode() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, step := range plain {
+		if data[step] == "Adit" {
+			continue
+		}
 		mode := w.modeIn(data[step])
 		if m := w.modes[step]; m.mode != "" || data[step] != "" {
 			if m.mode != mode {

@@ -96,6 +96,11 @@ func (w *World) admit(rng *rand.Rand, n int) {
 		return
 	}
 	w.prompt(s, began, named[slowLabel] != "" || named[failLabel] == hangs, v)
+	w.mu.Lock()
+	if v.late != "" && !w.troubledSince(began, rough, slow, spoiled, evicted, apart, unread) {
+		w.breaks("%s gets no answer from %s in its time, so nothing tells which step is late", s.name, v.late)
+	}
+	w.mu.Unlock()
 	w.judge(s, deny, began, v)
 }
 
@@ -134,7 +139,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if deny == "" || !strings.HasSuffix(v.denied, deny+" denies") {
 			w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
 		}
-		if m := w.modes[deny]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
+		if m := w.modes[deny]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
 		}
 		if whole && p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
@@ -173,6 +178,12 @@ type modeOf struct {
 	mode  eirinix.Mode
 	since time.Time
 	text  string
+	bad   time.Time // since when the ConfigMap holds a word that is no mode, which changes nothing; zero for none
+}
+
+// misspelt reports whether a replica may not know the mode, because it has started with a word that is none. The caller holds mu.
+func (w *World) misspelt(m modeOf) bool {
+	return !m.bad.IsZero() && slices.ContainsFunc(w.processes, func(p *process) bool { return p.began.Add(settling).After(m.bad) })
 }
 
 // inMode is how long a mode takes until it is in force everywhere. A step that leaves Shadow is registered first.
@@ -181,8 +192,8 @@ const inMode = time.Minute
 // denies reports whether a step must have denied. The caller holds mu.
 func (w *World) denies(step string, began time.Time) bool {
 	m := w.modes[step]
-	if m.mode == "" {
-		return true
+	if m.mode == "" || w.misspelt(m) {
+		return m.mode == ""
 	}
 	for e := range excuses { // the change may have been kept from a replica
 		if w.excused(e, m.since) {

@@ -262,7 +262,7 @@ func (w *World) orders(r release, rng *rand.Rand) {
 }
 
 // changeMode changes the mode of a step.
-func (w *World) changeMode(_ Fault, rng *rand.Rand) {
+func (w *World) changeMode(f Fault, rng *rand.Rand) {
 	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
 	var steps []string // that all versions have
 	for _, step := range plain {
@@ -278,6 +278,10 @@ func (w *World) changeMode(_ Fault, rng *rand.Rand) {
 	}
 	if rng.IntN(4) == 0 {
 		w.relabel()
+		return
+	}
+	if rng.IntN(4) == 0 {
+		w.misspell(f, steps[rng.IntN(len(steps))])
 		return
 	}
 	to := string(all[rng.IntN(len(all))])
@@ -318,14 +322,46 @@ func (w *World) modeIn(text string) eirinix.Mode {
 	return cmp.Or(eirinix.Mode(special), eirinix.ModeDeny)
 }
 
+// misspell writes a word that is no mode for a while. The last good entry stays in force.
+func (w *World) misspell(f Fault, step string) {
+	w.mu.Lock()
+	m := w.modes[step]
+	m.bad = time.Now()
+	w.modes[step] = m
+	w.mu.Unlock()
+	w.tell(fate, "misspells the mode of step %s for %s", step, f.For.Round(time.Second))
+	w.writeModes()
+	w.wait(f.For)
+	w.mu.Lock()
+	if now := w.modes[step]; now.bad.Equal(m.bad) {
+		now.bad = time.Time{}
+		if w.misspelt(m) { // its replica learns of the mode only now
+			now.since = time.Now()
+		}
+		w.modes[step] = now
+	}
+	w.mu.Unlock()
+	w.writeModes()
+}
+
 func (w *World) setMode(step, to string) {
 	w.tell(fate, "puts step %s into %q", step, to)
 	w.mu.Lock()
-	w.modes[step] = modeOf{w.modeIn(to), time.Now(), to}
+	w.modes[step] = modeOf{mode: w.modeIn(to), since: time.Now(), text: to}
+	w.mu.Unlock()
+	w.writeModes()
+}
+
+// writeModes writes the ConfigMap.
+func (w *World) writeModes() {
+	w.mu.Lock()
 	data := map[string]string{}
 	for name, m := range w.modes {
 		if m.text != "" {
 			data[name] = m.text
+		}
+		if !m.bad.IsZero() {
+			data[name] = "Adit"
 		}
 	}
 	w.mu.Unlock()

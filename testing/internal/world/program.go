@@ -207,6 +207,7 @@ type process struct {
 
 	// guarded by w.mu
 	began, readySince, leavingAt time.Time
+	endpoint                     bool // it counts as ready
 	leaving                      bool
 }
 
@@ -423,7 +424,11 @@ func (p *process) probe() {
 			p.w.service.set(p.address, now, p.w.lag())
 			if !now {
 				p.w.tell(p, "is not ready any more")
+				p.w.endpoints(p)
 			}
+			p.w.mu.Lock()
+			p.endpoint = now
+			p.w.mu.Unlock()
 		}
 		select {
 		case <-p.gone:
@@ -482,4 +487,14 @@ func (s *service) pick() string {
 		return ""
 	}
 	return s.ready[s.rng.IntN(len(s.ready))]
+}
+
+// endpoints looks at the Service when a replica is not ready any more, which it is only while another one may be called.
+func (w *World) endpoints(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	others := slices.ContainsFunc(w.processes, func(other *process) bool { return other != p && !other.leaving && other.endpoint })
+	if !others && !p.leaving && !w.troubledSince(time.Now(), rough, slow, unissued, strange, apart) {
+		w.breaks("%s is not ready any more, and no other replica is", p)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -39,6 +40,7 @@ type promises struct {
 	digests map[string]string    // the names of steps, by the version that has them
 	gone    map[string]bool      // versions that are recorded so
 	foreign map[string]time.Time // CAs that nothing needs, since when
+	marked  map[string]types.UID // kinds of objects to which another client has added something, and which object
 	evicted [][]byte             // CAs that a rotation with Distrust has taken out of force
 	written map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
 	adopted bool                 // the CA of another client, while no configuration pinned one

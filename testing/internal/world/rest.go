@@ -213,6 +213,7 @@ func (w *World) complete() {
 	if fresh != w.replicas || len(w.processes) != fresh {
 		w.breaks("at rest, %d replicas of %d run, and %d others", fresh, w.replicas, len(w.processes)-fresh)
 	}
+	w.unmarked()
 	if lease := w.find("Lease", namespace, fingerprint+"-versions"); lease != nil {
 		gone := 0
 		for _, r := range rollout.Read(lease.GetAnnotations()) {
