@@ -262,7 +262,7 @@ func (w *World) putsRight() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.watch.damaged.After(began) || w.troubledSince(began, rough, slow, lapsed, apart) || w.plan.Split || w.watch.contest.After(began.Add(-2*quiet)) {
+	if w.troubledSince(began, rough, slow, apart) || w.plan.Split || !w.plan.settled("restore", "contest") {
 		return
 	}
 	for _, kind := range configurations {

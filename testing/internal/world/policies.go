@@ -153,21 +153,23 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	w.policyBecomes(next)
 }
 
-// sickenNamespace has reads of the program's namespace fail while a configuration is lost: it gets its owner later.
+// sickenNamespace has reads of the program's namespace fail at the start, or while a configuration is lost: it gets its owner later.
 func (w *World) sickenNamespace(f Fault, b belonging) {
 	w.tell(fate, "makes the API servers answer 503 to reads of the namespace, for %s", f.For.Round(time.Second))
 	w.rights.unownable(true)
-	w.harms(b)
-	w.tell(fate, "deletes the %s", b.kind)
-	w.api.Remove(resources[b.kind], b.namespace, b.name)
-	w.observe()
+	if f.At > firstFault {
+		w.harms(b)
+		w.tell(fate, "deletes the %s", b.kind)
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+		w.observe()
+	}
 	w.wait(f.For)
 	w.rights.unownable(false)
 }
 
 // sicken makes the API servers answer nothing about the objects that steps read, or about the program's namespace.
 func (w *World) sicken(f Fault, rng *rand.Rand) {
-	if rng.IntN(3) == 0 && f.At > firstFault {
+	if rng.IntN(3) == 0 {
 		w.sickenNamespace(f, belongings[rng.IntN(2)])
 		return
 	}
