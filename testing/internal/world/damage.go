@@ -254,8 +254,16 @@ const (
 // overwriter is the name of a CA that another client puts in place of a caBundle.
 const overwriter = "overwriter"
 
+// bundlesOf returns all CAs in a configuration.
+func bundlesOf(object *unstructured.Unstructured) (all []byte) {
+	for _, h := range webhooksOf(object) {
+		all = ca.Bundle(all, h.ClientConfig.CABundle)
+	}
+	return all
+}
+
 // putsRight sees that a CA has gone that has replaced another one.
-func (w *World) putsRight() {
+func (w *World) putsRight(theirs []byte) {
 	began := time.Now()
 	if !w.wait(settling) {
 		return
@@ -266,10 +274,8 @@ func (w *World) putsRight() {
 		return
 	}
 	for _, kind := range configurations {
-		for _, h := range webhooksOf(w.history[kind].last()) {
-			if ca.OfName(h.ClientConfig.CABundle, overwriter) != nil {
-				w.breaks("a CA was put in place of the one of %s, and is trusted %s later", h.Name, settling)
-			}
+		if ca.Contains(bundlesOf(w.history[kind].last()), theirs) {
+			w.breaks("a CA was put in place of one in the %s, and is trusted %s later", kind, settling)
 		}
 	}
 }
@@ -359,7 +365,8 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 			w.tasks.Go(func() { w.rollsForward(found) })
 		}
 		if deed == overwrites && known {
-			w.tasks.Go(w.putsRight)
+			theirs := ca.OfName(bundlesOf(object), overwriter)
+			w.tasks.Go(func() { w.putsRight(theirs) })
 		}
 		w.tell(fate, "%s the %s", deed, b.kind)
 		err = w.api.Put(object)
