@@ -68,7 +68,7 @@ func urlOptions(namespace string) eirinix.ManagerOptions {
 func between(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
 	config := controlPlane().Config()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(r *http.Request) (*http.Response, error) { return f(r, next) })
+		return RoundTrip(func(r *http.Request) (*http.Response, error) { return f(r, next) })
 	})
 	return config
 }

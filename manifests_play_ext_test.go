@@ -54,7 +54,7 @@ type usage struct {
 // on records the requests of a connection.
 func (u *usage) on(config *rest.Config) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(r *http.Request) (*http.Response, error) {
+		return RoundTrip(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			u.mu.Lock()
 			defer u.mu.Unlock()

@@ -131,10 +131,6 @@ var _ = It("Metrics are served with a certificate while the program waits for it
 	Expect(status).To(Equal(http.StatusUnauthorized), body)
 }, SpecTimeout(3*patience))
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // heap is the memory in use.
 func heap() int64 {
 	runtime.GC()

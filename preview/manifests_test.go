@@ -27,6 +27,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/conversion"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/offline"
 	"code.cloudfoundry.org/eirinix/preview"
 )
@@ -143,11 +144,6 @@ var _ = Describe("Other objects in the cluster", func() {
 	})
 })
 
-// roundTrip is a transport that a function plays.
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 var _ = Describe("Extensions with a client", func() {
 	reader := eirinix.Validation[*corev1.Pod]{ID: "reader", Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 		kube, err := c.Manager.GetKubeClient()
@@ -175,7 +171,7 @@ var _ = Describe("Extensions with a client", func() {
 
 	It("read directly through a controller-runtime manager, and never through the program's own", func() {
 		elsewhere := false
-		theirs, err := manager.New(&rest.Config{Host: "http://cluster.invalid", Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		theirs, err := manager.New(&rest.Config{Host: "http://cluster.invalid", Transport: RoundTrip(func(*http.Request) (*http.Response, error) {
 			elsewhere = true
 			return nil, errors.New("this is the cluster")
 		})}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/chain"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func TestAdmit(t *testing.T) {
@@ -58,7 +58,7 @@ func newHook(f chain.HandleFunc) *hook {
 	var err error
 	h.Metrics, err = admit.NewMetrics(h.registry)
 	Expect(err).NotTo(HaveOccurred())
-	h.Handler.Log = funcr.NewJSON(h.logs.add, funcr.Options{Verbosity: 1})
+	h.Handler.Log = funcr.NewJSON(h.logs.Add, funcr.Options{Verbosity: 1})
 	h.Handle("volumes", f)
 	h.Server = httptest.NewServer(h.Handler)
 	DeferCleanup(h.Close)
@@ -205,26 +205,16 @@ func read(resp *http.Response) reply {
 }
 
 // logLines are the entries of the log, as JSON objects.
-type logLines struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *logLines) add(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, line)
-}
+type logLines struct{ Lines }
 
 // all returns the lines as text; one that holds the object fails the spec.
 func (l *logLines) all() []string {
 	GinkgoHelper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
+	all := l.All()
+	for _, line := range all {
 		Expect(line).NotTo(ContainSubstring(secret), "objects belong in no log")
 	}
-	return append([]string{}, l.lines...)
+	return all
 }
 
 // with returns the members of the lines that hold text.

@@ -178,7 +178,7 @@ func TestCSRSaysWhyItCannotAsk(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T) {
 			source, r := newSigner().source(nil), newRecorder()
-			source.Config = at(roundTrip(func(*http.Request) (*http.Response, error) { return answer, nil }))
+			source.Config = at(RoundTrip(func(*http.Request) (*http.Response, error) { return answer, nil }))
 			background(t, source, r)
 			Expect(r.reason()).To(ContainSubstring(remedy))
 		})

@@ -286,7 +286,7 @@ func TestSecretKeepsTheLastGoodOne(t *testing.T) {
 }
 
 func TestSecretReportsWhyItCannotBeRead(t *testing.T) {
-	for reason, answer := range map[string]roundTrip{
+	for reason, answer := range map[string]RoundTrip{
 		`grant get, list and watch on secrets with resourceNames ["webhook-tls"] in namespace "cf"`: func(*http.Request) (*http.Response, error) {
 			return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
 		},

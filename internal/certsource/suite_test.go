@@ -63,10 +63,6 @@ func background(t *testing.T, source certsource.Source, r *recorder) {
 	synctest.Wait()
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // at is a connection to an API server of a few lines.
 func at(server http.RoundTripper) *rest.Config {
 	return &rest.Config{Host: "https://api.example.org", Transport: server, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}

@@ -535,7 +535,7 @@ func TestNothingOlderThanMaxStaleIsServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newAPIServer("one")
 			follow(t, c, func(t *testing.T, s *scene) {
-				answer := answers{s.set, false, roundTripper(func(*http.Request) (*http.Response, error) {
+				answer := answers{s.set, false, RoundTrip(func(*http.Request) (*http.Response, error) {
 					return &http.Response{ProtoMajor: over, Header: http.Header{}}, nil
 				})}
 				response, err := answer.RoundTrip(nil)
@@ -578,15 +578,11 @@ func TestNothingOlderThanMaxStaleIsServed(t *testing.T) {
 	}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func TestATransportOfTheProgramIsNotTrustedToNotice(t *testing.T) {
 	RegisterTestingT(t)
 	for _, given := range []bool{false, true} {
 		config, set := &rest.Config{Host: "http://localhost"}, setOf(Declaration{})
-		http2 := roundTripper(func(*http.Request) (*http.Response, error) {
+		http2 := RoundTrip(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 2, Header: http.Header{"Retry-After": {"30"}}, Body: http.NoBody}, nil
 		})
 		if given {

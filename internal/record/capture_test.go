@@ -96,7 +96,7 @@ var _ = Describe("A handler that is recorded", func() {
 		Must(io.WriteString(conn, post(review(pod))[:400]))
 		Expect(conn.Close()).To(Succeed())
 		Eventually(w.counted).Should(Equal(record.Counts{Failed: 1}))
-		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("did not arrive in full")))
+		Expect(w.logs.All()).To(ConsistOf(ContainSubstring("did not arrive in full")))
 		w.allowed(review(pod))
 		Expect(w.read()).To(HaveLen(1))
 	})
@@ -157,7 +157,7 @@ var _ = Describe("A recorder that cannot keep up", func() {
 			w.allowed(review(pod))
 		}
 		Expect(w.counted()).To(Equal(record.Counts{Dropped: 20}))
-		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"droppedBefore":0`))))
+		Expect(w.logs.All()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"droppedBefore":0`))))
 		release()
 		Expect(w.read()).To(HaveLen(record.MaxWaiting + 1))
 	})
@@ -232,7 +232,7 @@ var _ = Describe("The end of a recording", func() {
 		Eventually(closed).Should(Receive(BeNil()))
 		Expect(w.counted()).To(Equal(record.Counts{Written: 1}))
 		Expect(w.read()).To(HaveExactElements(And(HaveField("Review.Request.Name", "hangs"), HaveField("Review.Response.Allowed", true))))
-		Expect(w.logs.all()).To(BeEmpty())
+		Expect(w.logs.All()).To(BeEmpty())
 		calls.Wait()
 	})
 
@@ -257,7 +257,7 @@ var _ = Describe("The end of a recording", func() {
 		expectTold := func() {
 			GinkgoHelper()
 			Expect(w.counted()).To(Equal(record.Counts{Dropped: 5}))
-			Expect(w.logs.all()).To(BeEmpty())
+			Expect(w.logs.All()).To(BeEmpty())
 		}
 		expectTold()
 		Expect(w.recorder.Close(ended())).NotTo(Succeed())

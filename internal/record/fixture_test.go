@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,7 +42,7 @@ type world struct {
 	handler  *admit.Handler
 	recorder *record.Recorder
 	recorded http.Handler
-	logs     lines
+	logs     Lines
 	budget   int64 // at the beginning
 }
 
@@ -62,7 +61,7 @@ func newWorld(f chain.HandleFunc, change ...func(*record.Options)) *world {
 		c(&o)
 	}
 	w.dir = o.Dir
-	w.recorder = Must(record.New(o, funcr.NewJSON(w.logs.add, funcr.Options{})))
+	w.recorder = Must(record.New(o, funcr.NewJSON(w.logs.Add, funcr.Options{})))
 	w.budget, w.recorded = w.recorder.Budget(), w.recorder.Wrap(w.handler)
 	DeferCleanup(func() {
 		w.close()
@@ -110,7 +109,7 @@ func (w *world) only() string {
 	GinkgoHelper()
 	w.close()
 	files := filesOf(w.dir)
-	Expect(files).To(HaveLen(1), "%v", w.logs.all())
+	Expect(files).To(HaveLen(1), "%v", w.logs.All())
 	for _, text := range files {
 		return text
 	}
@@ -178,22 +177,4 @@ func members(text string) map[string]any {
 // beTheRequestOf matches the text of a recording whose request has the same value as that of a review.
 func beTheRequestOf(body string) OmegaMatcher {
 	return WithTransform(func(text string) any { return members(text)["request"] }, Equal(members(body)["request"]))
-}
-
-// lines are the lines of the log.
-type lines struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (l *lines) add(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.said = append(l.said, line)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string{}, l.said...)
 }

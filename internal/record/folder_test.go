@@ -119,7 +119,7 @@ var _ = Describe("The folder", func() {
 		w.allowed(review(pod))
 		w.close()
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1}))
-		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("the oldest recording cannot be removed")))
+		Expect(w.logs.All()).To(ConsistOf(ContainSubstring("the oldest recording cannot be removed")))
 	})
 
 	It("loses the unfinished files of a crash, and no file that may still be written", func() {
@@ -147,7 +147,7 @@ var _ = Describe("The folder", func() {
 		}
 		w.close()
 		Expect(w.counted()).To(Equal(record.Counts{Written: 1, Failed: 50}))
-		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring(`"kind":"disk"`), ContainSubstring(w.dir))))
+		Expect(w.logs.All()).To(ConsistOf(And(ContainSubstring(`"kind":"disk"`), ContainSubstring(w.dir))))
 	})
 })
 
@@ -229,7 +229,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		w.allowed(review(pod))
 		w.close()
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1}))
-		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("another recording")))
+		Expect(w.logs.All()).To(ConsistOf(ContainSubstring("another recording")))
 		expectRefused("the end of the one takes nothing away from the other")
 		Expect(other.Close(context.Background())).To(Succeed())
 	})
@@ -268,7 +268,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		w.allowed(review(pod))
 		w.close()
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1}), "nor when it becomes one")
-		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("symbolic link")))
+		Expect(w.logs.All()).To(ConsistOf(ContainSubstring("symbolic link")))
 	})
 
 	DescribeTable("is warned of when other users may replace its files", func(mode os.FileMode, warned bool) {
@@ -281,7 +281,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		if !warned {
 			beWarned = BeEmpty()
 		}
-		Expect(w.logs.all()).To(beWarned)
+		Expect(w.logs.All()).To(beWarned)
 	},
 		Entry("group", os.ModeDir|0o770, true),
 		Entry("others", os.ModeDir|0o702, true),

@@ -57,7 +57,7 @@ var _ = Describe("A call that is recorded", func() {
 		Expect(got.Review.Response.UID).To(BeEquivalentTo(uid))
 		Expect(got.Review.Response.Patch).To(MatchJSON(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
 		Expect(w.counted()).To(Equal(record.Counts{Written: 1}))
-		Expect(w.logs.all()).To(BeEmpty())
+		Expect(w.logs.All()).To(BeEmpty())
 	})
 
 	It("is readable by the owner alone, in a folder that is made for that user", func() {

@@ -405,7 +405,7 @@ var _ = Describe("A value that only the program knows to be secret", func() {
 		w.allowed(review(pod))
 		Expect(w.read()).To(HaveLen(1))
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1, Written: 1}))
-		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("Redact panicked"), ContainSubstring(w.dir), Not(ContainSubstring(marker)))))
+		Expect(w.logs.All()).To(ConsistOf(And(ContainSubstring("Redact panicked"), ContainSubstring(w.dir), Not(ContainSubstring(marker)))))
 	})
 })
 

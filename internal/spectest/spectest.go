@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -24,6 +26,32 @@ func Must[T any](value T, err error) T {
 	GinkgoHelper()
 	Expect(err).NotTo(HaveOccurred())
 	return value
+}
+
+// RoundTrip is a transport that a function plays.
+type RoundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Lines are those of a log. It is safe for concurrent use.
+type Lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+// Add appends a line.
+func (l *Lines) Add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+}
+
+// All returns a copy.
+func (l *Lines) All() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
 }
 
 // Log returns the core of a logger that writes into the report of the spec.

@@ -106,7 +106,7 @@ func (p *program) manager(name string, steps ...any) *eirinix.ExtensionManager {
 		config = Must(plane.User(p.user))
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(r *http.Request) (*http.Response, error) {
+		return RoundTrip(func(r *http.Request) (*http.Response, error) {
 			if p.forbids.Load() && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps") {
 				return forbidden(r), nil
 			}
@@ -130,10 +130,6 @@ func (p *program) manager(name string, steps ...any) *eirinix.ExtensionManager {
 	}
 	return m
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // forbidden is the answer of an API server that does not know of a right.
 func forbidden(r *http.Request) *http.Response {
