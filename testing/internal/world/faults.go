@@ -119,7 +119,11 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s := w.servers[rng.IntN(len(w.servers))]
 	if len(w.servers) == 1 && rng.IntN(2) == 0 {
 		f.For *= 3
-		w.tasks.Go(func() { w.restrains(f.For, mostInOutage) })
+		most := mostInOutage
+		if status > 0 { // each object is asked for by itself
+			most = mostRefused
+		}
+		w.tasks.Go(func() { w.restrains(f.For, most) })
 	}
 	w.excuse(slow, f.For+settling)
 	w.tell(named(s.name), "answers %d for %s (-1: it refuses connections)", status, f.For.Round(time.Second))
@@ -132,7 +136,7 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 const mostSick = 150
 
 // mostInOutage and mostRefused are the numbers of requests of a replica in a minute in which no API server answers (DESIGN says
-// two, for one outage), and in which a right is missing.
+// two, for one outage), and in which a right is missing, or each answer is an error.
 const mostInOutage, mostRefused = 16, 45
 
 // begun returns how many replicas have been started.
