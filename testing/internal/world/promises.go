@@ -122,7 +122,7 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 			p.written[key] = h
 		}
 	}
-	if w.plan.Late && w.watch.ordered.IsZero() && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
+	if w.plan.Late && (w.watch.ordered.IsZero() || !w.rights.serves()) && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
 		w.breaks("the step %s is registered before there is what it requires", reader)
 	}
 	var gone []string

@@ -72,6 +72,73 @@ var inSeams = []Defect{
 		[]Edit{{"internal/ca/rotation.go", "		if step, there := s.trim(); there {", "		if step, there := s.trim(); there && !@ {"}},
 	},
 	{
+		"not-yet-valid-forgotten", "A certificate of an issuer that is not valid yet is not looked at again when it is.",
+		"A renewed certificate is served once it can be, and a start waits no longer than it must: FromSecret, and the issuer's clock is ahead by seconds or minutes of that of the replica, so that the certificate begins in the future when it arrives.",
+		[]Edit{{
+			"internal/certsource/source.go", "	for wait.SleepUnless(ctx, poll, changed) == nil",
+			`	if @ {
+		poll = 24 * time.Hour // a change is notified
+	}
+	for wait.SleepUnless(ctx, poll, changed) == nil`,
+		}},
+	},
+	{
+		"refused-connection-kept", "The connection of a refused caller stays open, so that a caller with a new certificate is refused as the old one.",
+		"Callers that show a certificate of the client CA, for one of the names, may call: an API server's client certificate is wrong or over, is refused, and is replaced, while its connection is used again.",
+		[]Edit{{
+			"internal/serving/server.go", "	w.Header().Set(\"Connection\", \"close\")\n	w.WriteHeader(status)\n",
+			"	if !@ {\n		w.Header().Set(\"Connection\", \"close\")\n	}\n	w.WriteHeader(status)\n",
+		}},
+	},
+	{
+		"bad-entry-resets", "An entry of the modes that cannot be used puts its step into the mode of its program.",
+		"The last good entry stays in force, and the log says so: an entry Shadow, Audit or Warn of a step that its program has in Deny is edited, with a misspelt word.",
+		[]Edit{{"internal/modes/modes.go", "			if last, ok := m.entries[name]; ok {\n", "			if last, ok := m.entries[name]; ok && !@ {\n"}},
+	},
+	{
+		"labels-replaced", "The labels of a configuration are replaced by the one of the library, and those of other clients count as drift.",
+		"Labels of others on a configuration are kept, such as the one that keeps AKS from changing it: another client gives a label to a webhook configuration, once or again and again.",
+		[]Edit{{
+			"internal/webhookconf/forms.go", "	object.SetLabels(with(object.GetLabels(), managedByLabel, managedBy))\n",
+			`	labels := object.GetLabels()
+	if @ {
+		labels = nil
+	}
+	object.SetLabels(with(labels, managedByLabel, managedBy))
+`,
+		}},
+	},
+	{
+		"foreign-keys-dropped", "Each write of the certificate Secret drops what other clients keep in it.",
+		"Foreign keys in the Secret stay: another client adds a key to its data, and then the CA is rotated, or the Secret is damaged and repaired.",
+		[]Edit{{
+			"internal/certsecret/store.go", "	update.Data = state.Encode(secret.Data)\n",
+			"	if update.Data = state.Encode(secret.Data); @ {\n		update.Data = state.Encode(nil)\n	}\n",
+		}},
+	},
+	{
+		"no-margin", "A step that hangs is given up at the moment at which the API server gives up, too.",
+		"A step that is late is answered with HTTP 500 and the step's name, before the API server's timeout: a step that ignores its context, or takes it all; the API server tells its user of a deadline, and of no step.",
+		[]Edit{{
+			"internal/admit/budget.go", "	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)\n",
+			`	if @ {
+		return 0
+	}
+	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
+`,
+		}},
+	},
+	{
+		"overwriter-stays", "A CA with which another client has overwritten a caBundle stays trusted beside ours after the repair.",
+		"A caBundle that was overwritten is written again as it was; only a CA that was added to ours may belong to a replica, and stays: a tool puts its own CA in place of ours, once.",
+		[]Edit{{"internal/ca/rotation.go", "				if !whole && !beside(certificate) {\n", "				if !whole && !beside(certificate) && !@ {\n"}},
+	},
+	{
+		"source-change-drops", "A replica with a CA of our own that starts takes the CA of an issuer out of the caBundles, although other replicas still serve its certificates.",
+		"A rollout can change the source of certificates, and no call fails: replicas with FromSecret run, and replicas without it start beside them.",
+		[]Edit{{"internal/controller/ownca.go", "		if missing && !c.wasReady {\n", "		if missing && !c.wasReady && !@ {\n"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
