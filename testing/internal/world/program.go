@@ -494,7 +494,7 @@ func (w *World) endpoints(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	others := slices.ContainsFunc(w.processes, func(other *process) bool { return other != p && !other.leaving && other.endpoint })
-	if !others && !p.leaving && !w.troubledSince(time.Now(), rough, slow, unissued, strange, apart) {
+	if !others && !p.leaving && !w.troubledSince(time.Now(), rough, unissued, strange, apart) {
 		w.breaks("%s is not ready any more, and no other replica is", p)
 	}
 }
