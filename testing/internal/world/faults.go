@@ -4,6 +4,7 @@ package world
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -167,7 +168,9 @@ func (w *World) restrains(d time.Duration, most int) {
 		return
 	}
 	w.mu.Lock()
-	stirred := w.watch.stirred.Add(time.Minute).After(began) || w.started != started // one that cannot start is started again and again
+	// A repair that fails is tried with each question of another version, too.
+	asks := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.name != w.processes[0].release.name })
+	stirred := asks || w.watch.stirred.Add(time.Minute).After(began) || w.started != started // one that cannot start is started again and again
 	w.mu.Unlock()
 	if stirred {
 		return
