@@ -135,9 +135,10 @@ type Controller struct {
 	state    atomic.Pointer[State]
 
 	// The fields below belong to the pass.
-	standing          string // the version that stands in the configurations
-	unknown           bool   // this process has no right to read the Lease
-	refused           bool   // the registration of another program stands
+	standing          string    // the version that stands in the configurations
+	unknown           bool      // this process has no right to read the Lease
+	blindUntil        time.Time // until then, silence of other versions proves nothing
+	refused           bool      // the registration of another program stands
 	registration      webhookconf.Registration
 	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
 	inForce           map[string][]string // steps that the API server calls, by path

@@ -61,7 +61,8 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	err = c.Cache.Get(ctx, lease)
 	switch {
 	case errors.Is(err, cluster.ErrUnseen):
-		c.unknown = true
+		// The other replicas have the same rights, and their watches begin again after a pause.
+		c.unknown, c.blindUntil = true, c.Now().Add(cluster.LastPause+cluster.LastPause/5)
 		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return version, again, false, nil
 	case apierrors.IsNotFound(err):
@@ -71,7 +72,11 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	}
 	c.unknown = false
 	now, found := c.Now(), rollout.Read(lease.GetAnnotations())
-	c.seen = rollout.Observe(c.seen, found, now, c.API.SilentUntil())
+	proves := c.API.SilentUntil()
+	if c.blindUntil.After(proves) {
+		proves = c.blindUntil
+	}
+	c.seen = rollout.Observe(c.seen, found, now, proves)
 	c.versions = found
 	standing := webhookconf.Standing(o.found())
 	c.standing = standing

@@ -139,6 +139,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/controller/ownca.go", "		if missing && !c.wasReady {\n", "		if missing && !c.wasReady && !@ {\n"}},
 	},
 	{
+		"forbidden-is-silence", "A version is recorded as gone that could not answer, because the right to read the Lease was away.",
+		"A version with a live replica is not recorded as gone: all rights are taken in a rollout, and given back.",
+		[]Edit{{"internal/controller/rollout.go", "	if c.blindUntil.After(proves) {\n", "	if c.blindUntil.After(proves) && !@ {\n"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
