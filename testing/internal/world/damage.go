@@ -477,7 +477,13 @@ func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text
 // renewNamespace deletes the program's namespace and makes it again. The garbage collector deletes what belongs to the old
 // one, and for a while looks again.
 func (w *World) renewNamespace(Fault, *rand.Rand) {
-	w.excuse(spoiled, settling)
+	w.mu.Lock()
+	again := !w.watch.renewed.IsZero() && time.Since(w.watch.renewed) < 2*quiet
+	w.watch.renewed = time.Now()
+	w.mu.Unlock()
+	if w.excuse(spoiled, settling); again { // it looks as if a tool fought, so repairs come later and later
+		w.excuse(spoiled, repairedWithin)
+	}
 	w.tell(fate, "deletes the namespace %s, and makes it again", namespace)
 	for _, b := range belongings[2:] {
 		w.api.Remove(resources[b.kind], b.namespace, b.name)

@@ -203,6 +203,7 @@ func (w *World) lagBehind(f Fault, rng *rand.Rand) {
 		s.falls(0)
 		return
 	}
+	w.excuse(slow, 2*f.For+settling)
 	w.tell(named(s.name), "learns of configurations %s late", f.For.Round(time.Second))
 	s.lags(f.For)
 	w.mu.Lock()
