@@ -126,7 +126,7 @@ func (r *run) open(ctx context.Context, p *program) (serving.Receiver, *admit.Ha
 		return nil, nil, err
 	}
 	if callers != nil {
-		callers.Follow(r.background, r.tasks.Go)
+		callers.Follow(r.background, r.tasks.Go) //nolint:contextcheck // it outlives ctx
 		if err := wait.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}
