@@ -129,7 +129,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if v.failed != nil || v.denied != "" {
 			w.breaks("%s: a change of a pod, which no step with Fail selects, is %s", s.name, v)
 		}
-	case v.failed != nil && (w.plan.Reads || w.plan.Modes) && (w.excused(unread, began) || w.plan.Reads && w.excused(slow, began)):
+	case v.failed != nil && (w.plan.Reads || w.plan.Modes) && (w.excused(unread, began) || (w.plan.Reads || w.byLabels()) && w.excused(slow, began)):
 	case v.failed != nil:
 		if w.reachable(began) {
 			w.breaks("%s refused a pod although a replica could be reached: %v", s.name, v.failed)
@@ -179,6 +179,16 @@ type modeOf struct {
 	since time.Time
 	text  string
 	bad   time.Time // since when the ConfigMap holds a word that is no mode, which changes nothing; zero for none
+}
+
+// byLabels reports whether a mode is for some namespaces, so that its step needs their labels. The caller holds mu.
+func (w *World) byLabels() bool {
+	for _, m := range w.modes {
+		if strings.Contains(m.text, " where ") {
+			return true
+		}
+	}
+	return false
 }
 
 // misspelt reports whether a replica may not know the mode, because it has started with a word that is none. The caller holds mu.
