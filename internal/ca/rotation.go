@@ -113,9 +113,6 @@ func NextStep(s RotationState) Step {
 		if step, there := s.trim(); there { // a rotation may have begun before the CAs of the last one were gone
 			return step
 		}
-		if len(s.Tolerated) > 0 && s.Until.Before(until) {
-			until = s.Until
-		}
 		return Step{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
 	if step, there := s.trim(); there {

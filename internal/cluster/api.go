@@ -228,7 +228,7 @@ func (a *API) leave(probe, answered, givenUp bool) {
 func (a *API) failed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if proves := time.Now().Add(LastPause + LastPause/5); proves.After(a.proves) {
+	if proves := time.Now().Add(Rewatched); proves.After(a.proves) {
 		a.proves = proves
 	}
 }

@@ -24,6 +24,9 @@ const (
 	// firstPause and LastPause limit the time between two attempts.
 	firstPause, LastPause = time.Second, 30 * time.Second
 
+	// Rewatched is how long it takes at most until a watch that has failed begins again: a pause is up to a fifth longer.
+	Rewatched = LastPause + LastPause/5
+
 	// lasted is how long a watch lasts that worked; early, if it was ended without an error, as by a proxy. If it ended as
 	// agreed, up to early before its time, the next one begins at once, else at a random moment within spreadWatches: when
 	// an API server ends, all its watches are cut at once, in all replicas.

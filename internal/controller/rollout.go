@@ -62,7 +62,7 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 	switch {
 	case errors.Is(err, cluster.ErrUnseen):
 		// The other replicas have the same rights, and their watches begin again after a pause.
-		c.unknown, c.blindUntil = true, c.Now().Add(cluster.LastPause+cluster.LastPause/5)
+		c.unknown, c.blindUntil = true, c.Now().Add(cluster.Rewatched)
 		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return version, again, false, nil
 	case apierrors.IsNotFound(err):

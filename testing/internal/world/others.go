@@ -1,0 +1,152 @@
+package world
+
+// This file is other programs, and other clients that write to the objects of the program.
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// other is the Service, or the host, of another program.
+const other = "other.example"
+
+// another starts a program under the same fingerprint, with another address or in another namespace. It ends with an error,
+// and nothing else changes.
+func (w *World) another(_ Fault, rng *rand.Rand) {
+	const within = time.Minute
+	w.excuse(strange, 4*within+settling)
+	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
+	for range 1 + rng.IntN(3) { // it is started again
+		w.mu.Lock()
+		stands := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
+		w.mu.Unlock()
+		if !stands || w.plan.Split { // it would take the place of ours, for which a serving half does not speak
+			return
+		}
+		w.startAnother(steps, elsewhere, rng, within)
+		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
+			return
+		}
+	}
+}
+
+func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
+	h := newHost("another program")
+	c := w.newWire(h, rng)
+	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, steps, func(o *eirinix.ManagerOptions) {
+		o.Certificates = nil // those are not for its host
+		switch {
+		case elsewhere:
+			o.WebhookNamespace = "shop"
+		case w.plan.URL:
+			o.Host = other
+		default:
+			o.ServiceName = other
+		}
+	})
+	if err := steps.add(m); err != nil {
+		w.violate("another program cannot be made: %v", err)
+		return
+	}
+	w.tell(named(h.name), "starts")
+	ctx, cancel := w.ctx()
+	defer cancel()
+	ctx, cancelTimeout := context.WithTimeout(ctx, within)
+	defer cancelTimeout()
+	began := time.Now()
+	err := m.Run(ctx)
+	w.tell(named(h.name), "has ended: %v", err)
+	h.cut(true)
+	c.cut()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stands := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() && p.readySince.Before(began) })
+	if stands && err == nil && w.violation == "" && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+		w.breaks("another program goes on under the same fingerprint")
+	}
+}
+
+// overwriter is the name of a CA that another client puts in place of a caBundle.
+const overwriter = "overwriter"
+
+// bundlesOf returns all CAs in a configuration.
+func bundlesOf(object *unstructured.Unstructured) (all []byte) {
+	for _, h := range webhooksOf(object) {
+		all = ca.Bundle(all, h.ClientConfig.CABundle)
+	}
+	return all
+}
+
+// putsRight sees that a CA has gone that has replaced another one.
+func (w *World) putsRight(theirs []byte) {
+	began := time.Now()
+	if !w.wait(settling) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.troubledSince(began, rough, slow, apart) || w.plan.Split || !w.plan.settled("restore", "contest") {
+		return
+	}
+	for _, kind := range configurations {
+		if ca.Contains(bundlesOf(w.history[kind].last()), theirs) {
+			w.breaks("a CA was put in place of one in the %s, and is trusted %s later", kind, settling)
+		}
+	}
+}
+
+// mark is what another client writes beside what is the program's.
+const mark = "mark"
+
+// marks has another client add something of its own to an object, which stays as long as the object. It reports whether it did.
+func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
+	switch kind {
+	case "Secret":
+		if unstructured.SetNestedField(object.Object, encoded([]byte(mark)), "data", mark) != nil {
+			return false
+		}
+	case configurations[0], configurations[1]:
+		all := object.GetLabels()
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[mark] = mark
+		object.SetLabels(all)
+	default:
+		return false
+	}
+	w.tell(fate, "adds something to the %s", kind)
+	if err := w.api.Put(object); err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	w.observe()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.marked == nil {
+		w.watch.marked = map[string]types.UID{}
+	}
+	w.watch.marked[kind] = object.GetUID()
+	return true
+}
+
+// unmarked looks for what another client has written. The caller holds mu.
+func (w *World) unmarked() {
+	for _, b := range belongings {
+		object, uid := w.find(b.kind, b.namespace, b.name), w.watch.marked[b.kind]
+		if object == nil || uid == "" || object.GetUID() != uid {
+			continue
+		}
+		_, kept, _ := unstructured.NestedString(object.Object, "data", mark)
+		if !kept && object.GetLabels()[mark] == "" {
+			w.breaks("at rest, the %s lacks what another client has added", b.kind)
+		}
+	}
+}
