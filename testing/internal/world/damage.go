@@ -434,7 +434,8 @@ func (w *World) remode() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, step := range plain {
-		if data[step] == "Adit" {
+		if data[step] == noMode { // until the ConfigMap is written again
+			w.watch.spells = w.began.Add(w.plan.Lasts)
 			continue
 		}
 		mode := w.modeIn(data[step])

@@ -133,9 +133,6 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s.fail(0)
 }
 
-// mostSick is the number of requests of a replica in a minute in which what steps read cannot be read, however many calls ask.
-const mostSick = 150
-
 // mostInOutage and mostRefused are the numbers of requests of a replica in a minute in which no API server answers (DESIGN says
 // two, for one outage), and in which a right is missing, or each answer is an error.
 const mostInOutage, mostRefused = 16, 45

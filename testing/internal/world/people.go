@@ -322,12 +322,18 @@ func (w *World) modeIn(text string) eirinix.Mode {
 	return cmp.Or(eirinix.Mode(special), eirinix.ModeDeny)
 }
 
+// noMode is a word that is no mode.
+const noMode = "Adit"
+
 // misspell writes a word that is no mode for a while. The last good entry stays in force.
 func (w *World) misspell(f Fault, step string) {
 	w.mu.Lock()
 	m := w.modes[step]
 	m.bad = time.Now()
 	w.modes[step] = m
+	if until := m.bad.Add(f.For + settling); until.After(w.watch.spells) {
+		w.watch.spells = until
+	}
 	w.mu.Unlock()
 	w.tell(fate, "misspells the mode of step %s for %s", step, f.For.Round(time.Second))
 	w.writeModes()
@@ -361,7 +367,7 @@ func (w *World) writeModes() {
 			data[name] = m.text
 		}
 		if !m.bad.IsZero() {
-			data[name] = "Adit"
+			data[name] = noMode
 		}
 	}
 	w.mu.Unlock()

@@ -153,27 +153,8 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	w.policyBecomes(next)
 }
 
-// sickenNamespace has reads of the program's namespace fail at the start, or while a configuration is lost: it gets its owner later.
-func (w *World) sickenNamespace(f Fault, b belonging) {
-	w.tell(fate, "makes the API servers answer 503 to reads of the namespace, for %s", f.For.Round(time.Second))
-	w.rights.unownable(true)
-	if f.At > firstFault {
-		w.harms(b)
-		w.tell(fate, "deletes the %s", b.kind)
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-		w.observe()
-	}
-	w.wait(f.For)
-	w.rights.unownable(false)
-}
-
-// sicken makes the API servers answer nothing about the objects that steps read, or about the program's namespace.
+// sicken makes the API servers answer nothing about the objects that steps read.
 func (w *World) sicken(f Fault, rng *rand.Rand) {
-	if rng.IntN(3) == 0 {
-		w.sickenNamespace(f, belongings[rng.IntN(2)])
-		return
-	}
-	w.tasks.Go(func() { w.restrains(4*f.For, mostSick) })
 	status := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, -1}[rng.IntN(3)]
 	w.excuse(unread, 4*f.For+settling)
 	w.tell(fate, "makes the API servers answer %d to requests for policies, for %s (-1: nothing)", status, (4 * f.For).Round(time.Second))

@@ -28,21 +28,14 @@ type rights struct {
 	denied map[string]int // "verb resource", and how often it was taken and not given back
 	sick   int            // the status of answers about policies; 0 for the right one, -1 for none
 
-	cured     time.Time // when sick was 0 again
-	ownerless bool      // reads of the program's namespace fail
-	unserved  bool      // the kind of policies is not served
+	cured    time.Time // when sick was 0 again
+	unserved bool      // the kind of policies is not served
 }
 
 func (r *rights) sicken(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sick, r.cured = status, time.Now()
-}
-
-func (r *rights) unownable(on bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ownerless = on
 }
 
 // ill reports whether requests for policies get no right answer, or did not a moment ago.
@@ -84,11 +77,6 @@ func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
 	r.mu.Lock()
 	serves := req.Header.Get(servesHeader) != ""
 	none, sick := len(r.denied) == 0 && !serves, r.sick
-	if r.ownerless && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/namespaces/"+namespace) {
-		r.mu.Unlock()
-		writeJSON(w, http.StatusServiceUnavailable, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable})
-		return true
-	}
 	r.mu.Unlock()
 	if sick != 0 && (strings.HasSuffix(req.URL.Path, "/configmaps") || strings.HasSuffix(req.URL.Path, "/networkpolicies")) && strings.Contains(req.URL.RawQuery, policyName) {
 		if sick > 0 {

@@ -144,6 +144,16 @@ var inSeams = []Defect{
 		[]Edit{{"internal/controller/rollout.go", "	if c.blindUntil.After(proves) {\n", "	if c.blindUntil.After(proves) && !@ {\n"}},
 	},
 	{
+		"issued-by-own-clock", "A certificate of an issuer is served when it is valid by this machine's clock, and not yet by the API server's.",
+		"No call fails for its certificate: an API server whose clock is behind, and an issuer that makes a certificate.",
+		[]Edit{{"certs.go", "log: log, now: m.api.Earlier,", "log: log, now: func() time.Time {\n				if @ {\n					return time.Now()\n				}\n				return m.api.Earlier()\n			},"}},
+	},
+	{
+		"configmaps-stay-refused", "A ConfigMap that was refused is not followed again when a right comes back.",
+		"What was refused is followed at once when a right comes back: all rights are taken for a while, and the CA of callers changes later.",
+		[]Edit{{"internal/cluster/objects.go", "	for _, f := range o.all {\n		wait.Signal(f.again)\n", "	for _, f := range o.all {\n		if f.kind.Kind == \"ConfigMap\" && @ {\n			continue\n		}\n		wait.Signal(f.again)\n"}},
+	},
+	{
 		"secret-contested", "Replicas that start and may not register put their CAs into the Secret in turn, without end.",
 		"An object is written a few times for one change: the Secret is deleted, all rights on configurations are taken, and replicas start.",
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
