@@ -48,6 +48,7 @@ type authorities struct {
 
 	// guarded by World.mu
 	issuer, callers *ca.Authority
+	trusted         []byte           // the CAs of callers that the ConfigMap holds, unless it is lost
 	caller          *tls.Certificate // with which API servers call
 	refused         *tls.Certificate // with which they called before
 	newest          []byte           // the last good certificate of the issuer
@@ -73,7 +74,8 @@ func (a *authorities) set(w *World) error {
 	if a.caller, err = certify(a.callers, callerName, w.began); err != nil {
 		return err
 	}
-	return w.api.Put(callersOf(a.callers.CertificatePEM))
+	a.trusted = a.callers.CertificatePEM
+	return w.api.Put(callersOf(a.trusted))
 }
 
 func callersOf(bundle []byte) *corev1.ConfigMap {
@@ -317,6 +319,9 @@ func (w *World) changeCallers(f Fault, rng *rand.Rand) {
 }
 
 func (w *World) trustCallers(bundle []byte) {
+	w.mu.Lock()
+	w.authorities.trusted = bundle
+	w.mu.Unlock()
 	if err := w.api.Put(callersOf(bundle)); err != nil {
 		w.violate("the CA of callers cannot be changed: %v", err)
 	}

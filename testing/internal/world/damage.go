@@ -413,6 +413,12 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	if w.plan.Modes {
 		w.remode()
 	}
+	if w.plan.Callers { // the certificates of API servers are in no backup
+		w.mu.Lock()
+		trusted := w.authorities.trusted
+		w.mu.Unlock()
+		w.trustCallers(trusted)
+	}
 	if !w.plan.Reads {
 		return
 	}
