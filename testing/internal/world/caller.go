@@ -4,6 +4,7 @@ package world
 // keeps, to one of the replicas that its copy of the endpoints holds.
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -379,6 +380,40 @@ func (s *apiServer) client(to admissionregistrationv1.WebhookClientConfig) (*htt
 	}}
 	s.clients[key] = c
 	return c, at, nil
+}
+
+// arrives connects to a replica that stops, at the end of its DrainDelay. The first request comes within the two seconds for
+// which the replica waits for it.
+func (w *World) arrives(p *process) {
+	rng := w.stream("arrives "+p.name, 0)
+	if !w.wait(w.plan.drain() - time.Duration(rng.Int64N(int64(time.Second)))) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	began, s := time.Now(), w.servers[0]
+	wires, err := w.network.dial(ctx, w.controlPlane, p.address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = wires.Close() }()
+	conn := tls.Client(wires, &tls.Config{InsecureSkipVerify: true, CurvePreferences: cheapest, GetClientCertificate: s.shows}) //nolint:gosec // whom it calls, others check
+	if conn.HandshakeContext(ctx) != nil || !w.wait(time.Duration(rng.Int64N(int64(1800*time.Millisecond)))) {
+		return
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/readyz", nil)
+	if err == nil && request.Write(conn) == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(requestTime))
+		var answer *http.Response
+		if answer, err = http.ReadResponse(bufio.NewReader(conn), request); err == nil {
+			_ = answer.Body.Close()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if errors.Is(err, io.ErrUnexpectedEOF) && !w.troubledSince(began, rough, slow, apart) {
+		w.breaks("%s is stopping, and does not answer the first request of a new connection: %v", p, err)
+	}
 }
 
 func (s *apiServer) shows(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

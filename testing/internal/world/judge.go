@@ -54,10 +54,7 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	w.counts.Admissions++
 	began := time.Now()
 	w.mu.Unlock()
-	pod := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("pod%d", n), "namespace": "shop"},
-		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.com/main"}}},
-	}}
+	pod := podIn("shop", fmt.Sprintf("pod%d", n))
 	deny := ""
 	if rng.IntN(3) > 0 {
 		deny = plain[rng.IntN(len(plain))]
@@ -102,6 +99,13 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	}
 	w.mu.Unlock()
 	w.judge(s, deny, began, v)
+}
+
+func podIn(namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.com/main"}}},
+	}}
 }
 
 // atOnce is how long an admission may take in which no step waits and no wire is broken: computing takes no time here.

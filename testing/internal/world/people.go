@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -284,6 +285,10 @@ func (w *World) changeMode(f Fault, rng *rand.Rand) {
 		w.misspell(f, steps[rng.IntN(len(steps))])
 		return
 	}
+	if rng.IntN(4) == 0 {
+		w.open(steps[rng.IntN(len(steps))], rng)
+		return
+	}
 	to := string(all[rng.IntN(len(all))])
 	if rng.IntN(3) == 0 {
 		to = fmt.Sprintf("%s where %s\n%s", to, gold, all[rng.IntN(len(all))])
@@ -310,6 +315,45 @@ func (w *World) relabel() {
 		w.violate("a namespace cannot be changed: %v", err)
 	}
 	w.remode()
+}
+
+// open creates a namespace, and at once a pod in it, for which the mode of a step differs. No watch has shown it yet.
+func (w *World) open(step string, rng *rand.Rand) {
+	there, elsewhere := eirinix.ModeDeny, eirinix.ModeAudit
+	if rng.IntN(2) == 0 {
+		there, elsewhere = elsewhere, there
+	}
+	w.setMode(step, fmt.Sprintf("%s where %s\n%s", there, gold, elsewhere))
+	w.mu.Lock()
+	mode := w.modes[step]
+	w.mu.Unlock()
+	s := w.servers[rng.IntN(len(w.servers))]
+	if failing, frozen := s.state(); !w.wait(2*inMode) || failing != 0 || frozen != nil {
+		return
+	}
+	key, value, _ := strings.Cut(gold, "=")
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("shop%d", rng.Uint32()), Labels: map[string]string{key: value}}}
+	w.tell(fate, "creates the namespace %s with the label %s", shop.Name, gold)
+	if err := w.api.Put(shop); err != nil {
+		w.violate("a namespace cannot be created: %v", err)
+	}
+	defer w.api.Remove(schema.GroupResource{Resource: "namespaces"}, "", shop.Name)
+	pod := podIn(shop.Name, "first")
+	pod.SetLabels(map[string]string{denyLabel: step})
+	ctx, cancel := w.ctx()
+	defer cancel()
+	began := time.Now()
+	v := s.admit(ctx, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for e := range excuses {
+		if w.excused(e, mode.since) {
+			return
+		}
+	}
+	if w.modes[step] == mode && w.mustRun(step, began) && (v.denied == "") == (there == eirinix.ModeDeny) {
+		w.breaks("%s: the first pod of a namespace, for which step %s is in %s, is %s", s.name, step, there, v)
+	}
 }
 
 // modeIn returns the mode by a text in the ConfigMap of modes.

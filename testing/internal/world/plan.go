@@ -3,6 +3,7 @@ package world
 // This file draws what happens in a world.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -51,6 +52,9 @@ func (p Plan) serverName() string {
 	}
 	return serviceName + "." + namespace + ".svc"
 }
+
+// drain is how long a replica serves on that stops.
+func (p Plan) drain() time.Duration { return cmp.Or(p.Drain, 5*time.Second) }
 
 func (p Plan) lifetimes() seam.Lifetimes { return seam.Lifetimes{Leaf: p.Leaf} }
 

@@ -4,7 +4,6 @@ package world
 // Service that leads to them.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,7 +279,7 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 		UnregisterOnStop: w.plan.Unregister, DrainDelay: w.plan.Drain,
 	}
 	if w.plan.URL {
-		o.ServiceName, o.Host, o.Port, o.DrainDelay = "", urlHost, 443, cmp.Or(w.plan.Drain, 5*time.Second)
+		o.ServiceName, o.Host, o.Port, o.DrainDelay = "", urlHost, 443, w.plan.drain()
 	}
 	if w.plan.Modes {
 		o.ModesConfigMap = modesName
@@ -334,6 +333,7 @@ func (p *process) terminate() {
 	p.w.tell(p, "is told to stop")
 	p.leave()
 	p.stop()
+	p.w.tasks.Go(func() { p.w.arrives(p) })
 	select {
 	case <-p.ended:
 	case <-time.After(time.Second):
