@@ -137,6 +137,7 @@ type Controller struct {
 	// The fields below belong to the pass.
 	standing          string    // the version that stands in the configurations
 	unknown           bool      // this process has no right to read the Lease
+	sawLease          time.Time // when it was read last
 	blindUntil        time.Time // until then, silence of other versions proves nothing
 	refused           bool      // the registration of another program stands
 	registration      webhookconf.Registration

@@ -28,6 +28,10 @@ const maxUnreached = 3
 // answersWithin is the number of seconds in which a replica answers that polls the Lease.
 const answersWithin = 45
 
+// blindWait is how long a version that can read the Lease no more waits for the one that stood in it: those that do not know
+// this version cannot answer its calls. A right that has come back is noticed within ten minutes.
+const blindWait = 15 * time.Minute
+
 // callsUs reports whether an error is that of a failed call of this program's own webhooks.
 func (c *Controller) callsUs(err error) bool {
 	return strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), c.registration.Options.WebhookName("")+`"`)
@@ -64,14 +68,17 @@ func (c *Controller) rollout(ctx context.Context, o *Observation) (first string,
 		// The other replicas have the same rights, and their watches begin again after a pause.
 		c.unknown, c.blindUntil = true, c.Now().Add(cluster.Rewatched)
 		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
-		return version, again, false, nil
+		if first, again = c.versions.First(webhookconf.Standing(o.found())), c.sawLease.Add(blindWait); first == "" || !c.Now().Before(again) {
+			return version, time.Time{}, false, nil
+		}
+		return first, again, false, nil
 	case apierrors.IsNotFound(err):
 		lease = c.Lease.Empty()
 	case err != nil:
 		return "", again, false, err
 	}
-	c.unknown = false
 	now, found := c.Now(), rollout.Read(lease.GetAnnotations())
+	c.unknown, c.sawLease = false, now
 	proves := c.API.SilentUntil()
 	if c.blindUntil.After(proves) {
 		proves = c.blindUntil

@@ -46,7 +46,9 @@ type apiServer struct {
 	shown            time.Time     // the moment that they show, which never goes back
 }
 
-func (s *apiServer) now() time.Time { return time.Now().Add(s.ahead) }
+func (s *apiServer) now() time.Time {
+	return time.Now().Add(s.ahead - time.Duration(s.w.behind.Load()))
+}
 
 // state returns what a request meets.
 func (s *apiServer) state() (failing int, frozen chan struct{}) {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 // faults are those that there are, by their names.
@@ -41,6 +43,7 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"unregistration":     (*World).unregister,
 	"issuance":           (*World).issuance,
 	"callers":            (*World).changeCallers,
+	"clock":              (*World).setBack,
 	"kind":               (*World).takeKind,
 }
 
@@ -115,6 +118,43 @@ func (w *World) cutOne(_ Fault, rng *rand.Rand) {
 		}
 	}
 }
+
+// setBack sets the clocks of the API servers back, to a time at which all CAs in use are valid already, and then right again.
+func (w *World) setBack(f Fault, rng *rand.Rand) {
+	most := time.Since(w.began) + time.Hour
+	w.mu.Lock()
+	for _, kind := range registered {
+		for _, h := range webhooksOf(w.history[kind].last()) {
+			for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {
+				most = min(most, w.servers[0].now().Sub(c.NotBefore))
+			}
+		}
+	}
+	w.mu.Unlock()
+	if w.plan.Issued || most <= 0 || w.behind.Load() != 0 { // the issuer has one clock
+		return
+	}
+	by := time.Duration(max(rng.Int64N(int64(most)), rng.Int64N(int64(most))))
+	w.tell(fate, "sets the clocks of the API servers back by %s", by.Round(time.Second))
+	w.behind.Store(int64(by))
+	for calm := false; !calm; {
+		began := time.Now()
+		w.excuse(spoiled, clockHeard)
+		if !w.wait(clockHeard) {
+			return
+		}
+		w.mu.Lock()
+		calm = !w.troubledSince(began, rough, slow, lapsed, apart)
+		w.mu.Unlock()
+	}
+	w.wait(10 * f.For)
+	w.tell(fate, "sets the clocks of the API servers right")
+	w.behind.Store(0)
+}
+
+// clockHeard is how long a program at rest takes to hear of another clock: two answers that agree tell it, and each of its watches
+// begins again within ten minutes.
+const clockHeard = 12 * time.Minute
 
 func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	s := w.servers[rng.IntN(len(w.servers))]
@@ -241,61 +281,3 @@ func (w *World) load(_ Fault, rng *rand.Rand) {
 		}
 	}
 }
-
-// takeRight takes a right away, and gives it back.
-func (w *World) takeRight(f Fault, rng *rand.Rand) {
-	type right struct{ verb, resource string }
-	all := []right{
-		{"watch", "leases"},
-		{"update", "leases"},
-		{"get", "leases"},
-		{"watch", "secrets"},
-		{"update", "secrets"},
-		{"update", "mutatingwebhookconfigurations"},
-		{"watch", "validatingwebhookconfigurations"},
-		{"create", "configmaps"},
-		{everything, everything},
-	}
-	_, policies := w.plan.policyKind()
-	if w.plan.Reads {
-		all = append(all, right{"list", policies.Resource}, right{"watch", policies.Resource})
-	}
-	if w.plan.Modes {
-		all = append(all, right{"get", "configmaps"}, right{"list", "configmaps"})
-	}
-	r := all[rng.IntN(len(all))]
-	why := slow
-	switch r.resource {
-	case "configmaps", policies.Resource:
-		why = unread
-	case "leases":
-		why = lapsed
-	}
-	remembered := rightRemembered
-	if rng.IntN(2) == 0 {
-		f.For *= 3
-	}
-	if r.verb == everything { // with the first right that works again, the others are tried
-		remembered = settling
-		w.excuse(unread, f.For+remembered)
-	}
-	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
-	w.excuse(why, f.For+remembered)
-	if r.verb == "list" && r.resource == policies.Resource && w.plan.Reads {
-		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
-	}
-	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
-	w.rights.set(r.verb, r.resource, true)
-	for _, s := range w.servers {
-		s.server.Close() // watches end
-	}
-	w.wait(f.For)
-	w.rights.set(r.verb, r.resource, false)
-	w.stirs()
-}
-
-// everything stands for all verbs, and all resources.
-const everything = "*"
-
-// rightRemembered is how long a right that was refused may not be tried again.
-const rightRemembered = 13 * time.Minute

@@ -33,26 +33,27 @@ const (
 
 // promises is what the world knows of them. World.mu guards it.
 type promises struct {
-	until   [excuses]time.Time
-	force   map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
-	covered map[string]time.Time // since when every live version declares a step
-	writes  map[string]*rate     // of the program's objects, by name
-	digests map[string]string    // the names of steps, by the version that has them
-	gone    map[string]bool      // versions that are recorded so
-	foreign map[string]time.Time // CAs that nothing needs, since when
-	marked  map[string]types.UID // kinds of objects to which another client has added something, and which object
-	evicted [][]byte             // CAs that a rotation with Distrust has taken out of force
-	written map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
-	adopted bool                 // the CA of another client, while no configuration pinned one
-	late    time.Duration        // by which an API server has been behind at most
-	ordered time.Time            // when a person has last registered a version
-	spells  time.Time            // until then, the ConfigMap of modes may hold a word that is none
-	renewed time.Time            // when the namespace was last deleted and made again
-	damaged time.Time            // when an object of the program was last harmed
-	contest time.Time            // when a tool has last reverted a configuration
-	stirred time.Time            // when something has happened that makes replicas ask
-	left    map[string]time.Time // when a version was last replaced in the configurations
-	lonely  time.Time            // the last moment at which no replica was ready
+	until     [excuses]time.Time
+	force     map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
+	covered   map[string]time.Time // since when every live version declares a step
+	writes    map[string]*rate     // of the program's objects, by name
+	digests   map[string]string    // the names of steps, by the version that has them
+	gone      map[string]bool      // versions that are recorded so
+	foreign   map[string]time.Time // CAs that nothing needs, since when
+	marked    map[string]types.UID // kinds of objects to which another client has added something, and which object
+	evicted   [][]byte             // CAs that a rotation with Distrust has taken out of force
+	written   map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
+	adopted   bool                 // the CA of another client, while no configuration pinned one
+	estranged bool                 // another client has put its CA in place of ours while that could not be repaired: who starts then cannot know it
+	late      time.Duration        // by which an API server has been behind at most
+	ordered   time.Time            // when a person has last registered a version
+	spells    time.Time            // until then, the ConfigMap of modes may hold a word that is none
+	renewed   time.Time            // when the namespace was last deleted and made again
+	damaged   time.Time            // when an object of the program was last harmed
+	contest   time.Time            // when a tool has last reverted a configuration
+	stirred   time.Time            // when something has happened that makes replicas ask
+	left      map[string]time.Time // when a version was last replaced in the configurations
+	lonely    time.Time            // the last moment at which no replica was ready
 }
 
 // excuse lets a promise rest from now on, for d.

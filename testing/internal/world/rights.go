@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,21 +17,27 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
+
+type right struct{ verb, resource string }
 
 // rights are those of the program's service account.
 type rights struct {
 	mu     sync.Mutex
-	denied map[string]int // "verb resource", and how often it was taken and not given back
-	sick   int            // the status of answers about policies; 0 for the right one, -1 for none
+	denied map[string]int       // "verb resource", and how often it was taken and not given back
+	given  map[string]time.Time // when it was given back
+	sick   int                  // the status of answers about policies; 0 for the right one, -1 for none
 
 	cured    time.Time // when sick was 0 again
 	unserved bool      // the kind of policies is not served
+	last     right     // that was taken
 }
 
 func (r *rights) sicken(status int) {
@@ -49,14 +57,27 @@ func (r *rights) set(verb, resource string, denied bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.denied == nil {
-		r.denied = map[string]int{}
+		r.denied, r.given = map[string]int{}, map[string]time.Time{}
 	}
 	right := verb + " " + resource
 	if denied {
 		r.denied[right]++
 	} else if r.denied[right]--; r.denied[right] == 0 {
 		delete(r.denied, right)
+		r.given[right] = time.Now()
 	}
+}
+
+// held reports whether the program has had a right for so long that no replica remembers a refusal.
+func (r *rights) held(verb, resource string) bool {
+	if r.deny(verb, resource) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc([]string{verb + " " + resource, everything + " " + resource, everything + " " + everything}, func(right string) bool {
+		return time.Since(r.given[right]) < rightRemembered
+	})
 }
 
 // servesHeader is in the requests of replicas that have no right to touch configurations.
@@ -65,7 +86,7 @@ const servesHeader = "World-Serves"
 func (r *rights) deny(verb, resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.denied[verb+" "+resource] > 0 || r.denied[everything+" "+everything] > 0 && !strings.HasPrefix(resource, "selfsubject") && resource != "events"
+	return r.denied[verb+" "+resource] > 0 || r.denied[everything+" "+resource] > 0 || r.denied[everything+" "+everything] > 0 && !strings.HasPrefix(resource, "selfsubject") && resource != "events"
 }
 
 var requestInfo = request.RequestInfoFactory{
@@ -131,4 +152,172 @@ func writeJSON(w http.ResponseWriter, status int, document any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(document) // to memory
+}
+
+// takeRight takes a right away, and gives it back.
+func (w *World) takeRight(f Fault, rng *rand.Rand) {
+	all := []right{
+		{"watch", "leases"},
+		{"update", "leases"},
+		{"get", "leases"},
+		{everything, "leases"},
+		{"watch", "secrets"},
+		{"update", "secrets"},
+		{"update", "mutatingwebhookconfigurations"},
+		{"watch", "validatingwebhookconfigurations"},
+		{"create", "configmaps"},
+		{everything, everything},
+	}
+	_, policies := w.plan.policyKind()
+	if w.plan.Reads {
+		all = append(all, right{"list", policies.Resource}, right{"watch", policies.Resource})
+	}
+	if w.plan.Modes {
+		all = append(all, right{"get", "configmaps"}, right{"list", "configmaps"})
+	}
+	r := all[rng.IntN(len(all))]
+	w.rights.mu.Lock()
+	if last := w.rights.last; last.resource != "" && rng.IntN(3) == 0 { // the same one is lost again and again
+		r = last
+	}
+	w.rights.last = r
+	w.rights.mu.Unlock()
+	why := slow
+	switch r.resource {
+	case "configmaps", policies.Resource:
+		why = unread
+	case "leases":
+		why = lapsed
+	}
+	remembered := rightRemembered
+	if rng.IntN(2) == 0 {
+		f.For *= 3
+	}
+	if r.resource == everything { // with the first right that works again, the others are tried
+		remembered = settling
+		w.excuse(unread, f.For+remembered)
+	}
+	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
+	if r == (right{"watch", "leases"}) { // it is polled from then on
+		remembered = settling - f.For
+	}
+	w.excuse(why, f.For+remembered)
+	if r.verb == "list" && r.resource == policies.Resource && w.plan.Reads {
+		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
+	}
+	if r.verb == "watch" && why != unread && !w.plan.Split && w.rights.held(r.verb, r.resource) {
+		w.tasks.Go(func() { w.polls(f.For) })
+	}
+	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
+	w.rights.set(r.verb, r.resource, true)
+	for _, s := range w.servers {
+		s.server.Close() // watches end
+	}
+	if r.resource == "mutatingwebhookconfigurations" && rng.IntN(2) == 0 && w.wait(time.Duration(rng.Int64N(int64(5*time.Second)))) {
+		w.estranges(belongings[0], r.resource)
+	}
+	if r == (right{everything, "leases"}) && len(w.releases) > 1 && rng.IntN(2) == 0 {
+		f.For += 2 * time.Minute
+		w.excuse(why, f.For+remembered)
+		w.excuse(rough, f.For+remembered) // a replica that is called for another version answers 503, and retries may not reach one that can answer
+		w.tasks.Go(func() { w.rollout(f, rng) })
+		w.agree(f.For)
+	} else {
+		w.wait(f.For)
+	}
+	w.rights.set(r.verb, r.resource, false)
+	w.stirs()
+}
+
+// everything stands for all verbs, and all resources.
+const everything = "*"
+
+// rightRemembered is how long a right that was refused may not be tried again.
+const rightRemembered = 13 * time.Minute
+
+// polled is what the log says of an object that may not be watched.
+const polled = "an object may not be watched"
+
+// polls sees that each replica tells of an object that it may not watch, whenever that happens. It is called as the right goes.
+func (w *World) polls(d time.Duration) {
+	began := time.Now()
+	for _, s := range w.servers {
+		if failing, frozen := s.state(); failing != 0 || frozen != nil {
+			return
+		}
+	}
+	if d < mostSilent || !w.wait(mostSilent) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.troubledSince(began, rough, apart) || w.watch.stirred.After(began) {
+		return
+	}
+	for _, p := range w.processes {
+		told := func(l line) bool { return l.who == p.name && !l.at.Before(began) && strings.Contains(l.text, polled) }
+		if !p.leaving && p.began.Add(settling).Before(began) && !slices.ContainsFunc(w.story, told) {
+			w.breaks("%s does not tell within %s: %s", p, mostSilent, polled)
+		}
+	}
+}
+
+// mostWritten is how often configurations are written where versions cannot see each other, beside four times for each start.
+const mostWritten = 8
+
+// agree waits while versions cannot see each other, and sees that they do not fight.
+func (w *World) agree(d time.Duration) {
+	written := func() (n int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for name, r := range w.watch.writes {
+			if strings.HasSuffix(name, "-hook") {
+				n += r.all
+			}
+		}
+		return n
+	}
+	before, began, started := written(), time.Now(), w.begun()
+	if !w.wait(d) {
+		return
+	}
+	n, most := written()-before, mostWritten+4*(w.begun()-started)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n > most && !w.watch.contest.After(began.Add(-time.Hour)) {
+		w.breaks("configurations were written %d times within %s, in which versions could not see each other", n, d.Round(time.Second))
+	}
+}
+
+// estranges has another client put its own CA in place of all of a configuration, which may not be repaired now.
+func (w *World) estranges(b belonging, resource string) {
+	found := w.find(b.kind, b.namespace, b.name)
+	stranger, err := ca.New(overwriter, day, time.Now())
+	if found == nil || err != nil {
+		return
+	}
+	object := found.DeepCopy()
+	hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+	for _, h := range hooks {
+		if config, ok := h.(map[string]any)["clientConfig"].(map[string]any); ok {
+			config["caBundle"] = encoded(stranger.CertificatePEM)
+		}
+	}
+	w.harms(b)
+	w.mu.Lock()
+	w.watch.estranged = true
+	w.mu.Unlock()
+	w.tasks.Go(func() {
+		for w.excuse(spoiled, settling); w.rights.deny("update", resource) && w.wait(time.Second); {
+			w.excuse(spoiled, settling)
+		}
+	})
+	w.tell(fate, "puts a CA of another client in place of all in the %s", b.kind)
+	if err = unstructured.SetNestedSlice(object.Object, hooks, "webhooks"); err == nil {
+		err = w.api.Put(object)
+	}
+	if err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	w.observe()
 }

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,7 @@ type World struct {
 	tools    sync.Mutex     // held by the one that keeps reverting a configuration
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
+	behind   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
 	began    time.Time
 	end      sync.Once
 
