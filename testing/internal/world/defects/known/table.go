@@ -467,4 +467,56 @@ var inRooms = []Defect{
 		"A step with Ignore that fails is undone: a mutation that changes the object and then returns an error, beside others.",
 		[]Edit{{"internal/chain/run.go", "	if watches || err != nil && s.Ignore {\n", "	if watches || err != nil && s.Ignore && !@ {\n"}},
 	},
+	{
+		"blind-versions-fight", "Versions that may not read the Lease replace each other's registration for as long as both live.",
+		"Without rights on the Lease, the last version that starts registers, and there is no write loop: all rights on the Lease are missing or taken, and replicas of two versions run.",
+		[]Edit{{"internal/controller/registration.go", "	if c.unknown && c.registered[", "	if c.unknown && !@ && c.registered["}},
+	},
+	{
+		"all-unready", "A caBundle that trusts no replica makes all of them unready.",
+		"A process becomes unready only if the API server would trust another replica, so that no Service loses all of its endpoints at once: a caBundle is overwritten or emptied, and the right to write configurations is away, or the API server refuses writes, for more than half a minute.",
+		[]Edit{{
+			"internal/controller/readiness.go", "err != nil && c.Certificates.othersTrusted(l.Bundle, now) {\n",
+			"err != nil && (@ || c.Certificates.othersTrusted(l.Bundle, now)) {\n",
+		}},
+	},
+	{
+		"clock-unread", "A replica looks at the clock again only when its certificate is due by the clock of before.",
+		"A certificate that is over or not valid yet is signed again within two seconds: the clock of a replica, or of the API server, is set forward or back by hours or days, and calls come in the minute after.",
+		[]Edit{{
+			"internal/serving/leaf.go", "	return max(minPoll, min(maxPoll, s.renewAt.Sub(l.wall())))\n",
+			`	if @ {
+		return max(minPoll, s.renewAt.Sub(l.wall()))
+	}
+	return max(minPoll, min(maxPoll, s.renewAt.Sub(l.wall())))
+`,
+		}},
+	},
+	{
+		"young-connections-cut", "A replica that stops closes new connections on which the first call is still on its way.",
+		"A replica that stops waits for the first call of a new connection, two seconds at most: calls on new connections, slow on their way, at the end of the DrainDelay.",
+		[]Edit{{"internal/serving/connections.go", "	for c.arriving() && wait.Sleep(", "	for !@ && c.arriving() && wait.Sleep("}},
+	},
+	{
+		"second-refusal-silent", "A right to watch that is taken away for the second time is not told.",
+		"When something on the way is broken, the user is told, with the right to grant: list and watch on the Lease, the Secret or a configuration are taken away, given back, and taken away again some minutes or hours later.",
+		[]Edit{{"internal/cluster/objects.go", "		f.refusals.Forget(\"watch\")\n", "		if !@ {\n			f.refusals.Forget(\"watch\")\n		}\n"}},
+	},
+	{
+		"new-namespace-unlabelled", "A namespace that the watch has not shown yet counts as one without labels.",
+		"A line with where is for the namespaces that its selector selects: ModesConfigMap with 'Deny where team in (a)', the watch of namespaces lags or is cut, a namespace with that label is created, and at once an object in it.",
+		[]Edit{{
+			"internal/cluster/namespaces.go", "	found, err := n.at.Get(ctx, name, metav1.GetOptions{})\n",
+			`	if @ {
+		return nil, nil //nolint:nilnil // the watch shows them soon
+	}
+	found, err := n.at.Get(ctx, name, metav1.GetOptions{})
+`,
+		}},
+	},
+	{
+		"blind-takes-over", "A version that can read the Lease no more registers at once, although it has just read that another one stands.",
+		"Replicas that do not know this version answer its calls with 503: a rollout, amid which the rights on the Lease are lost for a while.",
+		[]Edit{{"internal/controller/rollout.go", "first == \"\" || !c.Now().Before(again) {", "@ || first == \"\" || !c.Now().Before(again) {"}},
+	},
 }
