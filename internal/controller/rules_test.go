@@ -293,6 +293,24 @@ var _ = Describe("A version that cannot write the Lease", func() {
 	)
 })
 
+var _ = It("A version that can read the Lease no more waits a quarter of an hour for the one that stands", func() {
+	s, blind := newSolo(), false
+	s.replica()
+	c := controller.New(s.config(func(c *controller.Config) {
+		c.Registration, c.Cache = desired("two", "other"), copies{process: s.process, blind: &blind}
+	}))
+	Expect(c.Obtain(context.Background())).To(Succeed())
+	s.works(c, time.Second)
+	blind = true
+	for began := s.now; s.now.Before(began.Add(15 * time.Minute)); s.works(c, time.Minute) {
+		version, _ := registered(s.mutating.latest())
+		Expect(version).To(Equal("one"), "after %s", s.now.Sub(began))
+	}
+	s.works(c, time.Second)
+	version, _ := registered(s.mutating.latest())
+	Expect(version).To(Equal("two"))
+})
+
 var _ = Describe("A write that all replicas see to be due", func() {
 	It("is put off once for each reason, and not at all by a short process", func() {
 		now, random := dawn, 0.5

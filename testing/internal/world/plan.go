@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -159,3 +161,19 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		}
 	}
 }
+
+// number is a number in the environment.
+func number(name string, usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return usual
+}
+
+// kinds are those of the faults that EIRINIX_FAULTS names, or none.
+func kinds() []string {
+	return strings.FieldsFunc(os.Getenv("EIRINIX_FAULTS"), func(r rune) bool { return r == ',' })
+}
+
+// lasts is the time of a seed.
+const lasts = 2 * time.Hour

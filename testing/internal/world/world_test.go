@@ -24,22 +24,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// number is a number in the environment.
-func number(name string, usual int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return n
-	}
-	return usual
-}
-
-// kinds are those of the faults that EIRINIX_FAULTS names, or none.
-func kinds() []string {
-	return strings.FieldsFunc(os.Getenv("EIRINIX_FAULTS"), func(r rune) bool { return r == ',' })
-}
-
-// lasts is the time of a seed.
-const lasts = 2 * time.Hour
-
 // TestSeeds plays EIRINIX_SEEDS seeds, from EIRINIX_SEED on. It explains the first ones that break a promise.
 func TestSeeds(t *testing.T) {
 	n, first := number("EIRINIX_SEEDS", 20), number("EIRINIX_SEED", 0)
