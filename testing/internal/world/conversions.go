@@ -6,8 +6,10 @@ package world
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -110,10 +112,7 @@ func (w *World) list(rng *rand.Rand) {
 	defer cancel()
 	listed := time.Now() // with the caBundle of then
 	for i := range 1 + rng.IntN(4) {
-		shop := map[string]any{
-			"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": int64(7*i + 3), "note": note},
-			"metadata": map[string]any{"name": fmt.Sprint("shop", i), "namespace": "shop", "uid": string(uuid.NewUUID())},
-		}
+		shop := newShop(fmt.Sprint("shop", i), int64(7*i+3))
 		if rng.IntN(8) == 0 {
 			shop["metadata"].(map[string]any)["labels"] = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
 		}
@@ -136,11 +135,78 @@ func (w *World) list(rng *rand.Rand) {
 		if err != nil && w.reachable(began) && !old && !w.excused(evicted, listed) {
 			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
 		}
-		if spec, _ := converted["spec"].(map[string]any); err == nil && (spec["note"] != note || spec["size"] != size) {
+		if spec, _ := converted["spec"].(map[string]any); err == nil && !w.watch.keyless && (spec["note"] != note || spec["size"] != size) {
 			w.breaks("%s: a shop has lost something on its way to v2 and back: %v", s.name, converted)
 		}
 		w.mu.Unlock()
 	}
+}
+
+func newShop(name string, size int64) map[string]any {
+	return map[string]any{
+		"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": size, "note": note},
+		"metadata": map[string]any{"name": name, "namespace": "shop", "uid": string(uuid.NewUUID())},
+	}
+}
+
+// loseKey deletes the Secret with the key of conversions, and puts it back when replicas have started without it. What was kept
+// under the key before is there again.
+func (w *World) loseKey(f Fault, rng *rand.Rand) {
+	const name = fingerprint + "-conversions"
+	s := w.servers[rng.IntN(len(w.servers))]
+	ctx, cancel := w.ctx()
+	defer cancel()
+	into := func(shop map[string]any, version string) (map[string]any, error) {
+		entries := s.entries(definitionKind)
+		if failing, frozen := s.state(); len(entries) == 0 || failing != 0 || frozen != nil {
+			return nil, errors.New("shops are not converted now")
+		}
+		return s.convert(ctx, entries[0], shop, version)
+	}
+	secret := w.find("Secret", namespace, name)
+	kept, err := into(newShop("kept", 3), "v2")
+	if secret == nil || err != nil || !w.keyless(true) {
+		return
+	}
+	defer w.keyless(false)
+	w.tell(fate, "deletes the Secret with the key of conversions")
+	w.api.Remove(resources["Secret"], namespace, name)
+	w.restart(f, rng)
+	if !w.wait(settling + f.For) {
+		return
+	}
+	_, _ = into(kept, "v1") // by a replica that has no key for it
+	object := secret.DeepCopy()
+	data := map[string]any{}
+	for key, value := range object.Object["data"].(map[string]any) {
+		data["0"+key] = value
+	}
+	if now := w.find("Secret", namespace, name); now != nil { // which signs
+		maps.Copy(data, now.Object["data"].(map[string]any))
+	}
+	object.Object["data"] = data
+	w.tell(fate, "puts the key of conversions back")
+	if err := w.api.Put(object); err != nil {
+		w.violate("a Secret cannot be put back: %v", err)
+	}
+	if !w.wait(settling) {
+		return
+	}
+	for range 4 {
+		shop, err := into(kept, "v1")
+		if spec, _ := shop["spec"].(map[string]any); err == nil && spec["note"] != note {
+			w.violate("%s: a shop has not got its note back %s after its key: %v", s.name, settling, shop)
+		}
+	}
+}
+
+// keyless begins, or ends, a time in which the key of conversions is lost. It returns false if that has begun already.
+func (w *World) keyless(on bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.watch.keyless
+	w.watch.keyless = on
+	return on != was
 }
 
 // convert asks for one object in another version.

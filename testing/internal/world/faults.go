@@ -38,6 +38,7 @@ var faults = map[string]func(w *World, f Fault, rng *rand.Rand){
 	"load":               (*World).load,
 	"definition":         (*World).redefine,
 	"lists":              (*World).lists,
+	"key":                (*World).loseKey,
 	"contest":            (*World).contest,
 	"another program":    (*World).another,
 	"unregistration":     (*World).unregister,

@@ -117,7 +117,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	uses := func(kind string, share int) bool { return slices.Contains(kinds, kind) || rng.IntN(share) == 0 }
 	p.AtOnce = rng.IntN(2) == 0
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
-	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists")
+	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists") || slices.Contains(kinds, "key")
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness") || slices.Contains(kinds, "kind")
 	p.Kinds = p.Reads && uses("kind", 4)
 	p.Issued, p.Callers = uses("issuance", 10), uses("callers", 12)
@@ -139,7 +139,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	}
 	if rng.IntN(12) == 0 && !p.Unregister {
 		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime, p.Issued = true, false, false, false, 0, false
-		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists", "issuance"}, k) })
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists", "key", "issuance"}, k) })
 		if len(kinds) == 0 {
 			kinds = []string{"rollout"}
 			p.Versions = 3

@@ -44,6 +44,7 @@ type promises struct {
 	evicted   [][]byte             // CAs that a rotation with Distrust has taken out of force
 	written   map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
 	adopted   bool                 // the CA of another client, while no configuration pinned one
+	keyless   bool                 // the key of conversions is lost
 	estranged bool                 // another client has put its CA in place of ours while that could not be repaired: who starts then cannot know it
 	late      time.Duration        // by which an API server has been behind at most
 	ordered   time.Time            // when a person has last registered a version
