@@ -24,6 +24,10 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 	const within = time.Minute
 	w.excuse(strange, 4*within+settling)
 	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
+	if rng.IntN(4) == 0 && !w.plan.Split && !w.plan.Unregister {
+		w.overrun(steps, rng)
+		return
+	}
 	for range 1 + rng.IntN(3) { // it is started again
 		w.mu.Lock()
 		stands := slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() })
@@ -31,14 +35,47 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 		if !stands || w.plan.Split { // it would take the place of ours, for which a serving half does not speak
 			return
 		}
-		w.startAnother(steps, elsewhere, rng, within)
+		w.startAnother(steps, elsewhere, rng, within, (*eirinix.ExtensionManager).Run)
 		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 			return
 		}
 	}
 }
 
-func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration) {
+// takenOver is how long replicas may go on that another program has replaced.
+const takenOver = 40 * time.Second
+
+// overrun has a person register another program under the same fingerprint, which also serves. Ours ends with an error that names
+// both, and comes back when the other one has gone.
+func (w *World) overrun(steps release, rng *rand.Rand) {
+	for e := range excuses {
+		w.excuse(e, takenOver+backsOff+2*settling)
+	}
+	w.startAnother(steps, false, rng, takenOver, func(m *eirinix.ExtensionManager, ctx context.Context) error {
+		began := time.Now()
+		if err := m.RegisterExtensions(); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		w.watch.ordered = began
+		all := slices.Clone(w.processes)
+		w.mu.Unlock()
+		err := m.Run(ctx)
+		for _, p := range all {
+			select {
+			case <-p.ended:
+			case <-w.over:
+			default:
+				if err == nil && !p.readySince.IsZero() && !p.leaving {
+					w.violate("%s goes on, although another program has taken its place %s ago", p, time.Since(began).Round(time.Second))
+				}
+			}
+		}
+		return err
+	})
+}
+
+func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration, run func(*eirinix.ExtensionManager, context.Context) error) {
 	h := newHost("another program")
 	c := w.newWire(h, rng)
 	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, steps, func(o *eirinix.ManagerOptions) {
@@ -62,7 +99,7 @@ func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, with
 	ctx, cancelTimeout := context.WithTimeout(ctx, within)
 	defer cancelTimeout()
 	began := time.Now()
-	err := m.Run(ctx)
+	err := run(m, ctx)
 	w.tell(named(h.name), "has ended: %v", err)
 	h.cut(true)
 	c.cut()

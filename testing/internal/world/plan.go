@@ -138,8 +138,10 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}
 	if rng.IntN(12) == 0 && !p.Unregister {
-		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime, p.Issued = true, false, false, false, 0, false
-		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return slices.Contains([]string{"mode", "definition", "lists", "key", "issuance"}, k) })
+		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime, p.Issued = true, false, false, p.Late && p.Kinds, 0, false
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool {
+			return slices.Contains([]string{"mode", "definition", "lists", "key", "issuance"}, k)
+		})
 		if len(kinds) == 0 {
 			kinds = []string{"rollout"}
 			p.Versions = 3

@@ -519,4 +519,28 @@ var inRooms = []Defect{
 		"Replicas that do not know this version answer its calls with 503: a rollout, amid which the rights on the Lease are lost for a while.",
 		[]Edit{{"internal/controller/rollout.go", "first == \"\" || !c.Now().Before(again) {", "@ || first == \"\" || !c.Now().Before(again) {"}},
 	},
+	{
+		"answered-ahead", "A record that says that more questions were answered than asked is believed.",
+		"When the last replica of its version is gone, the next version registers, and versions write a question every ten seconds: a person edits the Lease (a large number in answered), and later the replicas of that version stop or die beside another version.",
+		[]Edit{{
+			"internal/rollout/rollout.go", "		r.Answered = min(r.Answered, r.Probed)\n",
+			"		if !@ {\n			r.Answered = min(r.Answered, r.Probed)\n		}\n",
+		}},
+	},
+	{
+		"replaced-stays", "A program that was ready goes on for ever, unready, after another program's registration has replaced its own.",
+		"The process whose registration was replaced ends with an error that names both programs, ready or not: a program at another address, with the same fingerprint, registers by order (RegisterExtensions) and serves while the first one runs.",
+		[]Edit{{
+			"internal/controller/readiness.go", "		case replaced && !ended, !was && isFinal(err):",
+			"		case replaced && !ended && (!@ || !was), !was && isFinal(err):",
+		}},
+	},
+	{
+		"absent-for-ever", "A key of conversions that was missing once is never looked for again.",
+		"What a version cannot hold is given back once its key is there: the Secret of the keys is lost, the replicas are restarted and read objects, and then the Secret is restored from its backup while they run.",
+		[]Edit{{
+			"internal/convert/keys.go", "time.Since(k.absent[name]) > absentFor {\n",
+			"(k.absent[name].IsZero() || !@ && time.Since(k.absent[name]) > absentFor) {\n",
+		}},
+	},
 }
