@@ -382,3 +382,14 @@ var _ = It("The origins of all items of a list take hardly longer than that of o
 	}
 	Expect(time.Since(began)).To(BeNumerically("<", 500*one))
 })
+
+var _ = DescribeTable("The origin of an item of a list with one", func(path string, there bool) {
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}
+	_, ok := patch.OriginsOf(&spec, spec.DeepCopy()).Of(path)
+	Expect(ok).To(Equal(there))
+},
+	Entry("is there for the first", "containers[0].image", true),
+	Entry("is none behind the last", "containers[1].image", false),
+	Entry("is none before the first", "containers[-1].image", false),
+	Entry("is none without brackets", "containers.0.image", false),
+)

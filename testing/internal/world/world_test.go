@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -83,7 +82,10 @@ func TestDefects(t *testing.T) {
 	default:
 		names = strings.Split(chosen, ",")
 	}
-	binary := build(t)
+	binary, err := known.Build(t.Context(), "../../..", t.TempDir(), "./testing/internal/world")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names {
 		name, kinds, _ := strings.Cut(name, "=")
 		t.Run(name, func(t *testing.T) {
@@ -103,23 +105,4 @@ func TestDefects(t *testing.T) {
 			t.Log(found)
 		})
 	}
-}
-
-// build compiles these specs with the defects.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := known.Write(root, dir); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "world.test")
-	compile := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
-	if said, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
-	return binary
 }

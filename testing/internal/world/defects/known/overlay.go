@@ -7,12 +7,14 @@ package known
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/parser"
 	"go/token"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -174,4 +176,18 @@ func Write(root, dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
+}
+
+// Build compiles the specs of a package with the defects, in a directory, and returns the binary.
+func Build(ctx context.Context, root, dir, of string) (binary string, err error) {
+	if err := Write(root, dir); err != nil {
+		return "", err
+	}
+	binary = filepath.Join(dir, "known.test")
+	compile := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, of) //nolint:gosec // the caller's package
+	compile.Dir = root
+	if said, err := compile.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, said)
+	}
+	return binary, nil
 }
