@@ -293,7 +293,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 	)
 })
 
-var _ = It("A version that can read the Lease no more waits a quarter of an hour for the one that stands", func() {
+var _ = DescribeTable("A version that can read the Lease no more waits for the one that stands", func(blindFor, then time.Duration) {
 	s, blind := newSolo(), false
 	s.replica()
 	c := controller.New(s.config(func(c *controller.Config) {
@@ -301,15 +301,18 @@ var _ = It("A version that can read the Lease no more waits a quarter of an hour
 	}))
 	Expect(c.Obtain(context.Background())).To(Succeed())
 	s.works(c, time.Second)
-	blind = true
-	for began := s.now; s.now.Before(began.Add(15 * time.Minute)); s.works(c, time.Minute) {
+	for began := s.now; s.now.Before(began.Add(blindFor + then)); s.works(c, 6*time.Second) {
+		blind = s.now.Before(began.Add(blindFor))
 		version, _ := registered(s.mutating.latest())
 		Expect(version).To(Equal("one"), "after %s", s.now.Sub(began))
 	}
-	s.works(c, time.Second)
+	s.works(c, 40*time.Second)
 	version, _ := registered(s.mutating.latest())
 	Expect(version).To(Equal("two"))
-})
+},
+	Entry("for a quarter of an hour", 15*time.Minute, time.Duration(0)),
+	Entry("until others can read it again, too", time.Minute, cluster.LastPause),
+)
 
 var _ = Describe("A write that all replicas see to be due", func() {
 	It("is put off once for each reason, and not at all by a short process", func() {
