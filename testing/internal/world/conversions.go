@@ -131,7 +131,7 @@ func (w *World) list(rng *rand.Rand) {
 		}
 		w.mu.Lock()
 		w.look()
-		old := w.plan.Issued && began.Sub(listed) > 2*time.Second // a version with another source is ready by then
+		old := w.plan.Issued && time.Since(listed) > 2*time.Second // a version with another source is ready by then, and retries may reach it
 		if err != nil && w.reachable(began) && !old && !w.excused(evicted, listed) {
 			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
 		}

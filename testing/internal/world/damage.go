@@ -218,7 +218,7 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
-	if rng.IntN(5) == 0 && w.marks(b.kind, object) {
+	if rng.IntN(5) == 0 && w.marks(b.kind, object) || w.plan.Judges && b.kind == configurations[0] && len(webhooksOf(object)) == 0 {
 		return
 	}
 	deed, err := w.damage(object, rng)

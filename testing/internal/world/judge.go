@@ -163,7 +163,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 			}
 			if step == deny && w.denies(step, began) {
 				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
-			} else if step != deny && v.object.GetAnnotations()["ran-"+step] == "" {
+			} else if step != deny && !w.plan.Judges && v.object.GetAnnotations()["ran-"+step] == "" {
 				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
 			}
 		}

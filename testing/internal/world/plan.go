@@ -30,6 +30,7 @@ type Plan struct {
 	Converts                    bool
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
+	Judges                      bool          // every second version changes nothing
 	Late                        bool          // the policy comes after the program, and so does the issuer
 	Issued                      bool          // some versions take their certificates from an issuer
 	Callers                     bool          // API servers show certificates
@@ -66,7 +67,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "reads": p.Reads, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -128,6 +129,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}
+	p.Judges = p.Versions > 1 && !p.Reads && seed%8 == 3
 	switch n := rng.IntN(400); { // what a pass costs grows with the square
 	case n == 0:
 		p.Replicas = 20

@@ -60,6 +60,7 @@ type release struct {
 	shadow   bool
 	converts bool
 	issued   bool // takes its certificates from an issuer
+	judges   bool // changes nothing, so that a configuration is empty
 	crashes  bool // its replicas end before they are ready
 }
 
@@ -89,6 +90,7 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 		if p.Reads {
 			r.steps = append(r.steps, reader)
 		}
+		r.judges = p.Judges && i%2 == 1
 		all = append(all, r)
 	}
 	return all
@@ -142,7 +144,12 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			},
 		}))
 	}
-	errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+	mutates := func(step eirinix.Mutation[*corev1.Pod]) {
+		if !r.judges {
+			errs = append(errs, m.AddExtension(step))
+		}
+	}
+	mutates(eirinix.Mutation[*corev1.Pod]{
 		ID: lenient + "-sets", Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
 		Apply: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 			annotate(pod, halfway, "yes")
@@ -154,7 +161,8 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			}
 			return errors.New("it is to fail")
 		},
-	}), m.AddExtension(eirinix.Validation[*corev1.Pod]{
+	})
+	errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
 		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
 	}))
@@ -163,13 +171,13 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			continue
 		}
 		settings := eirinix.Settings{Isolated: r.isolated[step]}
+		mutates(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			if annotate(pod, "ran-"+step, r.name); pod.Labels[longLabel] != "" && step == "a" {
+				annotate(pod, longLabel, strings.Repeat("long ", 5000))
+			}
+			return nil
+		}})
 		errs = append(errs,
-			m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				if annotate(pod, "ran-"+step, r.name); pod.Labels[longLabel] != "" && step == "a" {
-					annotate(pod, longLabel, strings.Repeat("long ", 5000))
-				}
-				return nil
-			}}),
 			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				if slow, err := time.ParseDuration(pod.Labels[slowLabel]); err == nil && step == "a" {
 					select {

@@ -239,6 +239,12 @@ func (w *World) complete() {
 	}
 	for _, kind := range configurations {
 		object := w.history[kind].last()
+		if w.wanted.judges && kind == configurations[0] {
+			if all := webhooksOf(object); len(all) > 0 {
+				w.breaks("at rest, the %s holds %s, and %s changes nothing", kind, all[0].Name, w.wanted.name)
+			}
+			continue
+		}
 		if object == nil {
 			w.breaks("at rest, there is no %s", kind)
 			continue

@@ -17,8 +17,8 @@ import (
 // stands looks at a change of the version that is registered: the one that stands is first while a replica of it lives. The
 // caller holds mu.
 func (w *World) stands(was, is *unstructured.Unstructured) {
-	if was == nil || is == nil || w.plan.Unregister || w.plan.Modes {
-		return
+	if was == nil || is == nil || w.plan.Unregister || w.plan.Modes || w.plan.Judges && len(webhooksOf(was)) == 0 {
+		return // a configuration that was emptied is written no more, and names a version of before
 	}
 	from, to := was.GetAnnotations()[webhookconf.VersionAnnotation], is.GetAnnotations()[webhookconf.VersionAnnotation]
 	if from == to || w.watch.digests[from] == "" {
@@ -50,8 +50,8 @@ func (w *World) stands(was, is *unstructured.Unstructured) {
 	}
 }
 
-// alone marks a step that has a call of its own.
-const alone = "!"
+// alone marks a step that has a call of its own, and judged one that changes nothing.
+const alone, judged = "!", "?"
 
 // rolledOut is how long it takes until a version is registered after the last replica of others has stopped; two seconds, if
 // nothing is lost.
@@ -83,7 +83,7 @@ func (w *World) follows(p *process) {
 		}
 	}
 	for _, kind := range configurations {
-		if last := w.history[kind].last(); last != nil && w.watch.digests[last.GetAnnotations()[webhookconf.VersionAnnotation]] != steps {
+		if last := w.history[kind].last(); last != nil && len(webhooksOf(last)) > 0 && w.watch.digests[last.GetAnnotations()[webhookconf.VersionAnnotation]] != steps {
 			w.breaks("%s after the last other replica (%s) was told to stop, the %s does not hold the steps %s (but %s)", time.Since(since).Round(time.Second), p, kind, steps, w.watch.digests[last.GetAnnotations()[webhookconf.VersionAnnotation]])
 		}
 	}
@@ -92,6 +92,7 @@ func (w *World) follows(p *process) {
 // stepsOf returns the names of the steps in a record.
 func stepsOf(r rollout.Record) string {
 	var names []string
+	changes := map[string]bool{}
 	for at, keys := range r.Steps {
 		for _, key := range keys {
 			name, _, _ := strings.Cut(key, "@")
@@ -99,10 +100,16 @@ func stepsOf(r rollout.Record) string {
 				continue
 			}
 			step := strings.TrimSuffix(name, "-sets")
+			changes[step] = changes[step] || step != name
 			if path.Base(at) == name {
 				step += alone
 			}
 			names = append(names, step)
+		}
+	}
+	for i, name := range names {
+		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && !changes[step] {
+			names[i] += judged
 		}
 	}
 	slices.Sort(names)
@@ -111,10 +118,19 @@ func stepsOf(r rollout.Record) string {
 
 // declares returns the same of a release, if all of its steps are registered.
 func (r release) declares() string {
-	names := []string{lenient}
+	mark := ""
+	if r.judges {
+		mark = judged
+	}
+	names := []string{lenient + mark}
 	for _, step := range r.steps {
-		if r.isolated[step] || step == reader {
+		switch {
+		case step == reader:
 			step += alone
+		case r.isolated[step]:
+			step += alone + mark
+		default:
+			step += mark
 		}
 		names = append(names, step)
 	}
@@ -168,7 +184,7 @@ func (w *World) stay(gone []string, standing string) {
 		label, _, _ := strings.Cut(name, ".")
 		step := strings.TrimSuffix(label, "-sets")
 		for _, p := range w.processes {
-			if p.release.isolated[step] && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
+			if p.release.isolated[step] && (!p.release.judges || step == label) && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
 				w.breaks("the entry %s has gone although %s lives, which declares its step", name, p)
 			}
 		}
