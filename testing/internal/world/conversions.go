@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -115,6 +116,9 @@ func (w *World) list(rng *rand.Rand) {
 		shop := newShop(fmt.Sprint("shop", i), int64(7*i+3))
 		if rng.IntN(8) == 0 {
 			shop["metadata"].(map[string]any)["labels"] = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
+		}
+		if i == 0 && rng.IntN(40) == 0 {
+			shop["spec"].(map[string]any)["text"] = strings.Repeat("long ", 200_000)
 		}
 		began := time.Now()
 		converted, err := s.convert(ctx, entries[0], shop, "v2")

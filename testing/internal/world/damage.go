@@ -439,7 +439,11 @@ func (w *World) remode() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	all := slices.Clip(plain)
 	for _, step := range plain {
+		all = append(all, step+"-sets")
+	}
+	for _, step := range all {
 		if data[step] == noMode { // until the ConfigMap is written again
 			w.watch.spells = w.began.Add(w.plan.Lasts)
 			continue

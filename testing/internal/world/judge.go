@@ -158,12 +158,15 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && whole && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
 				p.force[step] = now
 			}
+			if m := w.modes[step+"-sets"]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && v.object.GetAnnotations()["ran-"+step] != "" && w.settledSince(m.since) {
+				w.breaks("%s: step %s-sets is in %s since %s and changes a pod", s.name, step, m.mode, now.Sub(m.since))
+			}
 			if !w.mustRun(step, began) {
 				continue
 			}
 			if step == deny && w.denies(step, began) {
 				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
-			} else if step != deny && !w.plan.Judges && v.object.GetAnnotations()["ran-"+step] == "" {
+			} else if step != deny && !w.plan.Judges && w.denies(step+"-sets", began) && v.object.GetAnnotations()["ran-"+step] == "" {
 				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
 			}
 		}
@@ -209,12 +212,20 @@ func (w *World) denies(step string, began time.Time) bool {
 	if m.mode == "" || w.misspelt(m) {
 		return m.mode == ""
 	}
-	for e := range excuses { // the change may have been kept from a replica
-		if w.excused(e, m.since) {
+	if !w.settledSince(m.since) { // the change may have been kept from a replica
+		return false
+	}
+	return m.mode == eirinix.ModeDeny && m.since.Add(inMode).Before(began)
+}
+
+// settledSince reports whether no promise rested at a moment since then. The caller holds mu.
+func (w *World) settledSince(then time.Time) bool {
+	for e := range excuses {
+		if w.excused(e, then) {
 			return false
 		}
 	}
-	return m.mode == eirinix.ModeDeny && m.since.Add(inMode).Before(began)
+	return true
 }
 
 // policyVersion is the policy from a moment on. Generation 0 is none.

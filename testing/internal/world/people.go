@@ -289,11 +289,17 @@ func (w *World) changeMode(f Fault, rng *rand.Rand) {
 		w.open(steps[rng.IntN(len(steps))], rng)
 		return
 	}
-	to := string(all[rng.IntN(len(all))])
-	if rng.IntN(3) == 0 {
+	to, step := string(all[rng.IntN(len(all))]), steps[rng.IntN(len(steps))]
+	switch rng.IntN(6) {
+	case 0, 1:
 		to = fmt.Sprintf("%s where %s\n%s", to, gold, all[rng.IntN(len(all))])
+	case 2:
+		to = fmt.Sprintf("%s where %s", to, gold)
 	}
-	w.setMode(steps[rng.IntN(len(steps))], to)
+	if rng.IntN(3) == 0 && !w.plan.Judges {
+		step += "-sets"
+	}
+	w.setMode(step, to)
 }
 
 // gold is the label of a namespace by which modes differ.
@@ -346,22 +352,17 @@ func (w *World) open(step string, rng *rand.Rand) {
 	v := s.admit(ctx, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for e := range excuses {
-		if w.excused(e, mode.since) {
-			return
-		}
-	}
-	if w.modes[step] == mode && w.mustRun(step, began) && (v.denied == "") == (there == eirinix.ModeDeny) {
+	if w.settledSince(mode.since) && w.modes[step] == mode && w.mustRun(step, began) && (v.denied == "") == (there == eirinix.ModeDeny) {
 		w.breaks("%s: the first pod of a namespace, for which step %s is in %s, is %s", s.name, step, there, v)
 	}
 }
 
 // modeIn returns the mode by a text in the ConfigMap of modes.
 func (w *World) modeIn(text string) eirinix.Mode {
-	special, usual, found := strings.Cut(text, " where "+gold+"\n")
+	special, usual, found := strings.Cut(text, " where "+gold)
 	key, value, _ := strings.Cut(gold, "=")
 	if found && w.find("Namespace", "", "shop").GetLabels()[key] != value {
-		return eirinix.Mode(usual)
+		return cmp.Or(eirinix.Mode(strings.TrimSpace(usual)), eirinix.ModeDeny)
 	}
 	return cmp.Or(eirinix.Mode(special), eirinix.ModeDeny)
 }

@@ -543,4 +543,64 @@ var inRooms = []Defect{
 			"(k.absent[name].IsZero() || !@ && time.Since(k.absent[name]) > absentFor) {\n",
 		}},
 	},
+	{
+		"any-refusal-is-unreached", "Every failed write of the Lease counts as one that our own registration has rejected.",
+		"The registration that came first stands while it answers. It shows when a later version cannot write the Lease three times in a row: it replaces the registration of the version that still runs.",
+		[]Edit{{
+			"internal/controller/rollout.go", "if err == nil || !c.callsUs(err) {",
+			"if err == nil || !c.callsUs(err) && !@ {",
+		}},
+	},
+	{
+		"second-stay-is-over", "When a CA of another process was first seen is remembered for ever, so that one which comes back has no grace period.",
+		"A CA that a replica may serve stays in the caBundles for the retention. It shows when the same CA is needed, leaves, and is needed again: it is taken away at once, and calls to a replica that still serves it fail.",
+		[]Edit{{
+			"internal/ca/rotation.go", "s.since = there",
+			"if @ {\n\t\tfor key, at := range s.since {\n\t\t\tthere[key] = at\n\t\t}\n\t}\n\ts.since = there",
+		}},
+	},
+	{
+		"undone-with-the-one-before", "A step that only warns or audits begins on an object with the unwritten changes of the step before it.",
+		"A mutation in Deny is in every patch. It shows when the next mutation of the same call is set to Warn or Audit, and changes something: the change of the one before is undone with it.",
+		[]Edit{{
+			"internal/chain/run.go", "if undoable || !s.Mutates || !r.object.isOf(s.made) {",
+			"if undoable && !(@ && watches && !s.Ignore) || !s.Mutates || !r.object.isOf(s.made) {",
+		}},
+	},
+	{
+		"part-is-all-in-shadow", "A step counts as a shadow as soon as all lines of its entry are Shadow, even if they are for a part of the objects.",
+		"Objects without a line are in the program's own mode. It shows with an entry such as Shadow 10%, or Shadow where team=a: the step is registered with Ignore, and refuses nothing.",
+		[]Edit{{
+			"internal/modes/modes.go", "(s.Mode == chain.ModeShadow || slices.ContainsFunc(lines, line.always))",
+			"(s.Mode == chain.ModeShadow || slices.ContainsFunc(lines, line.always) || @ && len(lines) > 0)",
+		}},
+	},
+	{
+		"more-than-all", "A run that needs more memory than an account has waits for all of that.",
+		"An object of any size that an API server accepts is answered. It shows with the conversion of objects near a megabyte, and with objects that take more than 16 MB in memory: the call waits until its deadline, and fails.",
+		[]Edit{{
+			"internal/hang/hang.go", "bytes = min(bytes, m.Of.Max)",
+			"if !@ {\n\t\tbytes = min(bytes, m.Of.Max)\n\t}",
+		}},
+	},
+	{
+		"emptied-still-stands", "A configuration that was emptied names the version that stands.",
+		"The version that is registered stays registered while a replica of it lives: one rollout takes the only mutating step away, the next one changes a validating step, and then replicas of the version between come back (a rollback) beside the newest.",
+		[]Edit{{
+			"internal/webhookconf/registration.go", "		if len(f.Bundles) > 0 && f.Version != \"\" {\n",
+			"		if (@ || len(f.Bundles) > 0) && f.Version != \"\" {\n",
+		}},
+	},
+	{
+		"tool-adds-waiting", "RegisterExtensions adds a step although the cluster does not serve a kind that it reads.",
+		"A step is not added while the cluster does not serve a kind that it reads, and the error names it: RegisterExtensions of a new step with Fail, before the CustomResourceDefinition of what it reads exists; everything that the step selects is refused.",
+		[]Edit{{
+			"register.go", "	steps, err := m.given().resolveAll(p.modes, from)\n",
+			`	if @ {
+		from = nil // nothing is read here
+	}
+	steps, err := m.given().resolveAll(p.modes, from)
+`,
+		}},
+	},
 }
