@@ -218,7 +218,7 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{},
 	r.m.readiness.Begin()
 	address := r.m.Addr().String()
 	r.log.Info("ready", "address", address, "registered", target.String(), "note", "a diagnosis now checks whether API servers reach it")
-	diagnose.Watch(ctx, p.diagnosis(address), r.log)
+	diagnose.Watch(ctx, func() diagnose.Config { return p.diagnosis(address) }, r.log)
 }
 
 // serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.

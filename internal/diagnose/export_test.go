@@ -56,7 +56,11 @@ type Look struct {
 
 // WatchWith watches with looks of the spec's own.
 func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
-	watch(ctx, Config{}, log, func(_ context.Context, d *diagnostic) {
+	made, looks := 0, 0
+	watch(ctx, func() Config { made++; return Config{} }, log, func(_ context.Context, d *diagnostic) {
+		if looks++; looks != made {
+			panic("a look has the configuration of an earlier one")
+		}
 		l := look()
 		d.Config = calledBy(l.Service)
 		if d.findings = l.Slowly; l.Slowly != nil {

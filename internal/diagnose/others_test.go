@@ -225,7 +225,7 @@ var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
 		f, _ := d.run(ctx).Find(diagnosis.CheckSkipped)
 		Expect(f.Remedy).To(And(ContainSubstring("list validatingwebhookconfigurations"), HavePrefix("to look there too, call Diagnose as an account that may ")))
 		n := newNotes()
-		diagnose.Watch(ctx, d.Config, n.logger())
+		diagnose.Watch(ctx, func() diagnose.Config { return d.Config }, n.logger())
 		Expect(n.read()).To(HaveExactElements(HaveSuffix(" info the API server calls this program")))
 	}, SpecTimeout(2*patience))
 })
@@ -261,7 +261,7 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 		d.Waiting, d.Reads = nil, nil
 		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.SeveralVersions, diagnosis.Healthy}))
 		n := newNotes()
-		diagnose.Watch(ctx, d.Config, n.logger())
+		diagnose.Watch(ctx, func() diagnose.Config { return d.Config }, n.logger())
 		Expect(n.read()).To(HaveExactElements(HaveSuffix(" info the API server calls this program")))
 
 		d.Owner = "other/secret"

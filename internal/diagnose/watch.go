@@ -35,10 +35,10 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
 // error. Nothing else is logged twice unless it has changed.
 //
-// Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others.
-func Watch(ctx context.Context, c Config, log logr.Logger) {
-	c.Settle = watchSettle
-	watch(ctx, c, log, func(ctx context.Context, d *diagnostic) {
+// Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others. Each has a
+// configuration of its own, because the steps can change.
+func Watch(ctx context.Context, config func() Config, log logr.Logger) {
+	watch(ctx, config, log, func(ctx context.Context, d *diagnostic) {
 		if d.look(ctx); !d.blind && d.Sends != nil {
 			d.Sends()
 		}
@@ -77,9 +77,11 @@ type saying struct {
 }
 
 // watch calls look with a new diagnostic until all is well.
-func watch(ctx context.Context, c Config, log logr.Logger, look func(context.Context, *diagnostic)) {
+func watch(ctx context.Context, config func() Config, log logr.Logger, look func(context.Context, *diagnostic)) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
+		c := config()
+		c.Settle = watchSettle
 		d := newDiagnostic(c)
 		d.slow = func() { w.say(d, sorted(slices.Clone(d.findings)), false) }
 		look(ctx, d)

@@ -198,8 +198,8 @@ var _ = It("A watch logs at once, as an error, what waiting cannot mend, though 
 		d.registered, d.Settle = &hole, 0
 		d.register(ctx)
 		watching, cancel := context.WithCancel(ctx)
-		n, done := newNotes(), make(chan struct{})
-		go func() { defer close(done); diagnose.Watch(watching, d.Config, n.logger()) }()
+		n, done, config := newNotes(), make(chan struct{}), func() diagnose.Config { return d.Config }
+		go func() { defer close(done); diagnose.Watch(watching, config, n.logger()) }()
 		Eventually(n.read).Should(HaveExactElements(And(ContainSubstring(" error "), ContainSubstring("instead of https://127.0.0.1:"), ContainSubstring(" | "), ContainSubstring("call RegisterExtensions"))))
 		cancel()
 		Eventually(done).Should(BeClosed())

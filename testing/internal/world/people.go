@@ -22,7 +22,7 @@ import (
 func (w *World) rollout(f Fault, rng *rand.Rand) {
 	w.mu.Lock()
 	if rng.IntN(2) == 0 { // it is not finished at once
-		w.paused = time.Now().Add(3 * f.For)
+		w.paused = w.began.Add(min(time.Since(w.began)+3*f.For, w.plan.Lasts-quiet-settling))
 	}
 	w.wanted = w.releases[rng.IntN(len(w.releases))]
 	w.generation++

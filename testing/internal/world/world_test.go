@@ -31,8 +31,7 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	var all Counts
-	broken, began := 0, time.Now()
-	struck := map[string]int{}
+	broken, began, struck := 0, time.Now(), map[string]int{}
 	for seed := first; seed < first+n; seed++ {
 		r := Run(t, Draw(uint64(seed), lasts, kinds()...))
 		all.add(r.Counts)

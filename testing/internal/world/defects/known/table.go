@@ -603,4 +603,12 @@ var inRooms = []Defect{
 `,
 		}},
 	},
+	{
+		"diagnosed-as-at-start", "The diagnosis of a program that has become ready looks for the entries of its start.",
+		"A state that passes by itself is no error in the log: a mode changes, or a step waits no longer, in the minutes after a start.",
+		[]Edit{{
+			"serve.go", "	diagnose.Watch(ctx, func() diagnose.Config { return p.diagnosis(address) }, r.log)\n",
+			"	now := p.diagnosis(address)\n	diagnose.Watch(ctx, func() diagnose.Config {\n		if @ {\n			return now\n		}\n		return p.diagnosis(address)\n	}, r.log)\n",
+		}},
+	},
 }
