@@ -177,7 +177,8 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 func (w *World) reachable(began time.Time) bool {
 	late := (w.excused(evicted, began) || w.plan.Issued) && w.excused(slow, began) // an API server learns of another CA too late
 	blind := w.plan.Split && w.excused(lapsed, began)                              // a serving half sees other versions in the Lease alone
-	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !late && !blind && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
+	gaps := w.plan.Unregister && w.plan.Issued                                     // a replica that stops takes its CA away while it still serves
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !late && !gaps && !blind && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 
 // modeOf is the mode that a person has given to a step, by a text in the ConfigMap.
