@@ -54,13 +54,9 @@ type Look struct {
 	Service        bool
 }
 
-// WatchWith watches with looks of the spec's own.
-func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
-	made, looks := 0, 0
-	watch(ctx, func() Config { made++; return Config{} }, log, func(_ context.Context, d *diagnostic) {
-		if looks++; looks != made {
-			panic("a look has the configuration of an earlier one")
-		}
+// WatchWith watches with looks of the spec's own. It returns how many configurations they had.
+func WatchWith(ctx context.Context, log logr.Logger, look func() Look) (configurations int) {
+	watch(ctx, func() Config { configurations++; return Config{} }, log, func(_ context.Context, d *diagnostic) {
 		l := look()
 		d.Config = calledBy(l.Service)
 		if d.findings = l.Slowly; l.Slowly != nil {
@@ -68,6 +64,7 @@ func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
 		}
 		d.findings, d.through, d.blind, d.inconclusive = l.Findings, l.Through, l.Blind, "spec"
 	})
+	return configurations
 }
 
 // OfVersions are the findings about these versions.

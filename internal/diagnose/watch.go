@@ -35,8 +35,8 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
 // error. Nothing else is logged twice unless it has changed.
 //
-// Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others. Each has a
-// configuration of its own, because the steps can change.
+// Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others. Each
+// check has a configuration of its own, because the steps can change.
 func Watch(ctx context.Context, config func() Config, log logr.Logger) {
 	watch(ctx, config, log, func(ctx context.Context, d *diagnostic) {
 		if d.look(ctx); !d.blind && d.Sends != nil {

@@ -146,12 +146,13 @@ func TestWatchSchedule(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, n := NewWithT(t), newNotes()
 				var looks []int
-				diagnose.WatchWith(t.Context(), n.logger(), func() diagnose.Look {
+				configurations := diagnose.WatchWith(t.Context(), n.logger(), func() diagnose.Look {
 					second := int(time.Since(n.began).Seconds())
 					looks = append(looks, second)
 					return c.look(second)
 				})
 				g.Expect(looks).To(Equal(c.looks))
+				g.Expect(configurations).To(Equal(len(looks)), "each has that of its time")
 				g.Expect(n.read()).To(Equal(c.lines))
 			})
 		})

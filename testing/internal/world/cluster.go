@@ -47,7 +47,7 @@ type apiServer struct {
 }
 
 func (s *apiServer) now() time.Time {
-	return time.Now().Add(s.ahead - time.Duration(s.w.behind.Load()))
+	return time.Now().Add(s.ahead - time.Duration(s.w.turned.Load()))
 }
 
 // state returns what a request meets.

@@ -132,12 +132,12 @@ func (w *World) setBack(f Fault, rng *rand.Rand) {
 		}
 	}
 	w.mu.Unlock()
-	if w.plan.Issued || most <= 0 || w.behind.Load() != 0 { // the issuer has one clock
+	if w.plan.Issued || most <= 0 || w.turned.Load() != 0 { // the issuer has one clock
 		return
 	}
 	by := time.Duration(max(rng.Int64N(int64(most)), rng.Int64N(int64(most))))
 	w.tell(fate, "sets the clocks of the API servers back by %s", by.Round(time.Second))
-	w.behind.Store(int64(by))
+	w.turned.Store(int64(by))
 	for calm := false; !calm; {
 		began := time.Now()
 		w.excuse(spoiled, clockHeard)
@@ -150,7 +150,7 @@ func (w *World) setBack(f Fault, rng *rand.Rand) {
 	}
 	w.wait(10 * f.For)
 	w.tell(fate, "sets the clocks of the API servers right")
-	w.behind.Store(0)
+	w.turned.Store(0)
 }
 
 // clockHeard is how long a program at rest takes to hear of another clock: two answers that agree tell it, and each of its watches

@@ -51,7 +51,7 @@ type World struct {
 	tools    sync.Mutex     // held by the one that keeps reverting a configuration
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
-	behind   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
+	turned   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
 	began    time.Time
 	end      sync.Once
 

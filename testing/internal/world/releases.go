@@ -1,0 +1,168 @@
+package world
+
+// This file is the versions of the program, and their steps.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// release is a version of the program.
+type release struct {
+	name     string
+	steps    []string
+	isolated map[string]bool
+	reads    bool
+	kinds    bool // the policy is of a kind that comes and goes
+	shadow   bool
+	converts bool
+	issued   bool // takes its certificates from an issuer
+	judges   bool // changes nothing, so that a configuration is empty
+	crashes  bool // its replicas end before they are ready
+}
+
+func (r release) has(step string) bool { return slices.Contains(r.steps, step) }
+
+// plain are the steps that change and judge pods when they are created. Others are reader and lenient.
+var plain = []string{"a", "b", "c", "d"}
+
+const (
+	reader  = "reads" // adds to a pod which policy it has seen
+	ghost   = "ghost" // hangs in Shadow on large pods
+	none    = "none"  // where there is no policy
+	lenient = "spare" // judges changes of pods, with failurePolicy Ignore
+)
+
+// releases draws versions. All have step a.
+func releases(rng *rand.Rand, p Plan) (all []release) {
+	for i := range p.Versions {
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
+		for s, step := range plain {
+			if s > 0 && rng.IntN(5) < 2 {
+				continue
+			}
+			r.steps = append(r.steps, step)
+			r.isolated[step] = rng.IntN(2) == 0
+		}
+		if p.Reads {
+			r.steps = append(r.steps, reader)
+		}
+		r.judges = p.Judges && i%2 == 1
+		all = append(all, r)
+	}
+	return all
+}
+
+// denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it. failLabel has a step
+// with failurePolicy Ignore fail after it has annotated the object with halfway, and hangs has it wait for ever. longLabel makes
+// step a change so much that the answer does not fit into a packet.
+const denyLabel, slowLabel, failLabel, longLabel, halfway, hangs = "deny", "slow", "fail", "long", "halfway", "hangs"
+
+func annotate(pod *corev1.Pod, key, value string) {
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[key] = value
+}
+
+// add gives the Manager the steps of a version.
+func (r release) add(m *eirinix.ExtensionManager) error {
+	var errs []error
+	if r.reads {
+		one := fields.OneTermEqualSelector(metav1.ObjectNameField, policyName)
+		errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+			ID:       reader,
+			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Fields: one, Required: true}}},
+			Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				policy := noPolicy(r.kinds)
+				switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy); {
+				case apierrors.IsNotFound(err): // it relies on Required
+					annotate(pod, "ran-"+reader, none)
+					return nil
+				case err != nil:
+					return err
+				}
+				annotate(pod, "ran-"+reader, policy.GetLabels()[generationLabel])
+				return nil
+			},
+		}))
+	}
+	if r.converts {
+		errs = append(errs, addConversion(m))
+	}
+	if r.shadow {
+		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+			ID: ghost, Settings: eirinix.Settings{Mode: eirinix.ModeShadow},
+			Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if len(pod.Spec.InitContainers) > 0 {
+					<-ctx.Done()
+				}
+				return nil
+			},
+		}))
+	}
+	mutates := func(step eirinix.Mutation[*corev1.Pod]) {
+		if !r.judges {
+			errs = append(errs, m.AddExtension(step))
+		}
+	}
+	mutates(eirinix.Mutation[*corev1.Pod]{
+		ID: lenient + "-sets", Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
+		Apply: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			annotate(pod, halfway, "yes")
+			switch pod.Labels[failLabel] {
+			case "":
+				return nil
+			case hangs:
+				<-ctx.Done()
+			}
+			return errors.New("it is to fail")
+		},
+	})
+	errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
+		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
+	}))
+	for _, step := range r.steps {
+		if step == reader {
+			continue
+		}
+		settings := eirinix.Settings{Isolated: r.isolated[step]}
+		mutates(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			if annotate(pod, "ran-"+step, r.name); pod.Labels[longLabel] != "" && step == "a" {
+				annotate(pod, longLabel, strings.Repeat("long ", 5000))
+			}
+			return nil
+		}})
+		errs = append(errs,
+			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if slow, err := time.ParseDuration(pod.Labels[slowLabel]); err == nil && step == "a" {
+					select {
+					case <-time.After(slow):
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				if pod.Labels[denyLabel] == step {
+					return eirinix.Deny("%s denies", step)
+				}
+				return nil
+			}}),
+		)
+	}
+	return errors.Join(errs...)
+}
