@@ -196,7 +196,8 @@ func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, la
 	if c.stopping.Load() || c.removing.Load() {
 		return nil
 	}
-	if err := serve(rollout.With(c.versions.Routes(r.Version), c.inForce, c.desired.Kept)); err != nil {
+	routes, _ := c.paths(r.Version)
+	if err := serve(routes); err != nil {
 		return err
 	}
 	r.Options.OwnedBy = c.registration.Options.OwnedBy

@@ -128,7 +128,7 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 	if c.inForce = webhookconf.InForce(o.found()); c.Serve == nil {
 		return again
 	}
-	routes := rollout.With(c.versions.Routes(c.registration.Version), c.inForce, c.desired.Kept)
+	routes, again := c.paths(c.registration.Version)
 	if c.routes != nil && reflect.DeepEqual(routes, c.routes) {
 		return again
 	}
@@ -138,6 +138,12 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 	}
 	c.routes = routes
 	return again
+}
+
+// paths returns the paths that a replica of a version serves, and when they change if nothing else does.
+func (c *Controller) paths(version string) (routes map[string]rollout.Route, again time.Time) {
+	routes, again = c.versions.Routes(version, c.seen, c.Now())
+	return rollout.With(routes, c.inForce, c.desired.Kept), again
 }
 
 // stillFirst rereads the Lease, after the configurations have been reread. It returns a conflict if the registration of

@@ -100,7 +100,7 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 		Entry("versions that do not know each other", "for 0 changes", turn(func(c *course) { c.broken.apart = true })),
 		Entry("a configuration that is written by a late copy of the Lease", "writes the entries of",
 			turn(func(c *course) { c.orders, c.slow, c.calls, c.broken.late = 10*time.Second, 0.2, time.Hour, true })),
-		Entry("a replica that is called before it is ready", "answers", turn(func(c *course) { c.versions, c.turnover, c.slow, c.broken.eager = 4, 3*time.Second, 0.2, true })),
+		Entry("a replica that is called before it is ready", "an object skips step", turn(func(c *course) { c.versions, c.turnover, c.slow, c.broken.eager = 4, 3*time.Second, 0.2, true })),
 		Entry("paths of other versions that are not answered", "answers 503", turn(func(c *course) { c.broken.forgetful = true })),
 		Entry("a step that is not declared while it waits", "out of force", turn(waiting), turn(func(c *course) { c.replicas, c.waits, c.calls, c.broken.dropping = 2, 2*time.Minute, time.Hour, true })),
 		Entry("the version that came first, in place of the one that stands", "is first", turn(harmed), turn(func(c *course) { c.restores, c.outages, c.broken.arrival = 0, 0, true })),

@@ -108,5 +108,6 @@ func RoutesIn(ctx context.Context, cache cluster.Cache, namespace, name string) 
 	if cache.Get(ctx, lease) != nil {
 		return nil
 	}
-	return Read(lease.GetAnnotations()).Routes("")
+	routes, _ := Read(lease.GetAnnotations()).Routes("", nil, time.Time{})
+	return routes
 }

@@ -195,7 +195,9 @@ type Observation struct {
 	Probed, Answered int64
 	Stopping         bool
 	Since            time.Time
-	Serving          bool // it has answered a probe while this replica was watching
+	Serving          bool      // it has answered a probe while this replica was watching
+	Ordinal          int64     // changes when a removed version is back
+	Back             time.Time // when this replica has seen that it is back; zero if it has not been removed
 }
 
 // Observe returns the observations updated with the found records. now is the time, or the later one from which silence proves
@@ -206,8 +208,12 @@ func Observe(seen map[string]Observation, found Versions, now, provesFrom time.T
 		s, known := seen[version]
 		if !known || s.Probed != r.Probed || s.Answered != r.Answered || s.Stopping != r.Stopping {
 			serving := known && (s.Serving || r.Answered > s.Answered)
-			s = Observation{Probed: r.Probed, Answered: r.Answered, Stopping: r.Stopping, Since: now, Serving: serving}
+			s = Observation{Probed: r.Probed, Answered: r.Answered, Stopping: r.Stopping, Since: now, Serving: serving, Ordinal: s.Ordinal, Back: s.Back}
 		}
+		if known && s.Ordinal < r.Ordinal {
+			s.Back = now
+		}
+		s.Ordinal = r.Ordinal
 		if s.Since.Before(provesFrom) {
 			s.Since = provesFrom
 		}
@@ -343,13 +349,20 @@ type Route struct {
 // Routes returns the paths of all versions. A version without a record of its own comes after all of them. A step on the
 // path of an earlier version that is missing here was removed on purpose. A path of the version itself is served too,
 // because another replica may have registered it first.
-func (v Versions) Routes(version string) map[string]Route {
+//
+// A version that is back counts as an earlier one for as long as a live version has to answer: API servers that lag behind
+// still call what it had registered before, and it can register again only once this version has not answered. again is when
+// that ends, if it does.
+func (v Versions) Routes(version string, seen map[string]Observation, now time.Time) (routes map[string]Route, again time.Time) {
 	own, known := v[version]
 	known = known && !own.Removed // a removed version comes back after all live ones
-	routes := map[string]Route{}
+	routes = map[string]Route{}
 	for _, other := range v.InOrder() {
 		r := v[other]
 		later := known && r.Ordinal > own.Ordinal && !r.Removed // of one that is gone, no other replica has the steps
+		if until := seen[other].Back.Add(answerWithin); later && !r.Ordered && !own.Stopping && now.Before(until) {
+			later, again = false, Soonest(again, until)
+		}
 		for path, steps := range r.Steps {
 			at, there := routes[path]
 			at.All = later && (at.All || !there) // an earlier version may register it too
@@ -366,7 +379,7 @@ func (v Versions) Routes(version string) map[string]Route {
 			routes[path] = at
 		}
 	}
-	return routes
+	return routes, again
 }
 
 // With returns the routes with steps that the API server calls, which no record may hold any more. kept are the paths that

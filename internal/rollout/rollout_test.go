@@ -204,7 +204,7 @@ var _ = Describe("Observe", func() {
 	later := dawn.Add(time.Minute)
 
 	It("counts silence from when a record is seen for the first time, and proves no life by that", func() {
-		Expect(rollout.Observe(nil, rollout.Versions{"v": lived(1)}, later, time.Time{})).To(Equal(map[string]rollout.Observation{"v": {Probed: 3, Answered: 3, Since: later}}))
+		Expect(rollout.Observe(nil, rollout.Versions{"v": lived(1)}, later, time.Time{})).To(Equal(map[string]rollout.Observation{"v": {Probed: 3, Answered: 3, Since: later, Ordinal: 1}}))
 	})
 
 	DescribeTable("compares a record with the last sight of it", func(changes func(*rollout.Record), since time.Time, lives bool) {
@@ -339,7 +339,9 @@ var _ = Describe("Routes", func() {
 
 	DescribeTable("are the paths of all versions",
 		func(found rollout.Versions, expect map[string]rollout.Route) {
-			Expect(found.Routes("own")).To(Equal(expect))
+			routes, again := found.Routes("own", nil, dawn)
+			Expect(routes).To(Equal(expect))
+			Expect(again).To(BeZero())
 		},
 		Entry("our own: another replica of the version may have registered it first",
 			rollout.Versions{"own": record(1, paths{"/p": {"a"}})}, map[string]rollout.Route{"/p": {Steps: []string{"a"}}}),
@@ -372,6 +374,23 @@ var _ = Describe("Routes", func() {
 		Entry("of two that came later",
 			rollout.Versions{"own": record(2, nil), "c": record(3, paths{"/p": {"c"}}), "d": record(4, paths{"/p": {"d"}, "/q": {"d"}})},
 			map[string]rollout.Route{"/p": {Steps: []string{"c", "d"}, All: true}, "/q": {Steps: []string{"d"}, All: true}}),
+	)
+
+	DescribeTable("of a version that is back are answered as before for ten seconds: API servers may lag behind", func(all bool, own, back rollout.Record, after time.Duration) {
+		found := rollout.Versions{"own": own, "back": lived(1, gone)}
+		seen := rollout.Observe(nil, found, dawn, time.Time{})
+		back.Steps = paths{"/back": {"a"}}
+		found["back"] = back
+		seen = rollout.Observe(seen, found, dawn.Add(time.Hour), time.Time{})
+		seen = rollout.Observe(seen, found, dawn.Add(time.Hour+time.Second), time.Time{})
+		routes, again := found.Routes("own", seen, dawn.Add(time.Hour+after))
+		Expect(routes["/back"].All).To(Equal(all))
+		Expect(again.IsZero()).To(Equal(all), again.String())
+	},
+		Entry("while it cannot have registered again", false, lived(2), lived(3), 9*time.Second),
+		Entry("not once it can", true, lived(2), lived(3), 10*time.Second),
+		Entry("not where a person ordered it", true, lived(2), lived(3, ordered), time.Second),
+		Entry("not where a replica of this version stops", true, lived(2, left), lived(3), time.Second),
 	)
 })
 
@@ -559,7 +578,7 @@ func FuzzRead(f *testing.F) {
 		now, writes, seen := dawn, 0, map[string]rollout.Observation(nil)
 		for range 200 {
 			seen = rollout.Observe(seen, found, now, time.Time{})
-			_ = found.Routes(own)
+			_, _ = found.Routes(own, seen, now)
 			d := rollout.Decide(rollout.Input{Version: own, Record: rollout.Record{Target: "here"}, Found: found, Standing: "v1", Seen: seen, Now: now})
 			if writes == 0 && before != "" && before != own && d.Next.First("v1") != before {
 				t.Fatalf("%s goes before %s: %v", d.Next.First("v1"), before, d.Next)

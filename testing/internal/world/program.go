@@ -99,6 +99,10 @@ func (w *World) start(r release) *process {
 	default:
 	}
 	w.tell(p, "starts")
+	known := func() bool { return w.rights.held("get", "leases") }
+	if len(w.releases) > 1 && !known() { // it may register what other replicas do not know
+		w.excuseWhile(rough, func() bool { return !known() })
+	}
 	w.tasks.Go(func() {
 		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.manager.Run(ctx) })
 		p.end()

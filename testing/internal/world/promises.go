@@ -94,6 +94,16 @@ func (w *World) troubled() bool {
 	}
 }
 
+// excuseWhile lets a promise rest while something holds, and a moment longer.
+func (w *World) excuseWhile(e excuse, holds func() bool) {
+	w.excuse(e, settling)
+	w.tasks.Go(func() {
+		for holds() && w.wait(time.Second) {
+			w.excuse(e, settling)
+		}
+	})
+}
+
 // troubledSince reports whether one of these rested at a moment since then. The caller holds mu.
 func (w *World) troubledSince(since time.Time, which ...excuse) bool {
 	return slices.ContainsFunc(which, func(e excuse) bool { return w.excused(e, since) })

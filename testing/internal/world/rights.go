@@ -307,10 +307,11 @@ func (w *World) estranges(b belonging, resource string) {
 	w.mu.Lock()
 	w.watch.estranged = true
 	w.mu.Unlock()
-	w.tasks.Go(func() {
-		for w.excuse(spoiled, settling); w.rights.deny("update", resource) && w.wait(time.Second); {
-			w.excuse(spoiled, settling)
-		}
+	w.excuseWhile(spoiled, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		theirs := func(h hook) bool { return bytes.Equal(h.ClientConfig.CABundle, stranger.CertificatePEM) }
+		return w.rights.deny("update", resource) || slices.ContainsFunc(webhooksOf(w.history[b.kind].last()), theirs)
 	})
 	w.tell(fate, "puts a CA of another client in place of all in the %s", b.kind)
 	if err = unstructured.SetNestedSlice(object.Object, hooks, "webhooks"); err == nil {

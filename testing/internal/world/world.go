@@ -431,7 +431,7 @@ func (w *World) roll() bool {
 			ready++
 		}
 	}
-	wanted, replicas, paused, crashed := w.wanted, w.replicas, time.Now().Before(w.paused), time.Since(w.failed) < backsOff
+	wanted, generation, replicas, paused, crashed := w.wanted, w.generation, w.replicas, time.Now().Before(w.paused), time.Since(w.failed) < backsOff
 	var spare *process
 	if fresh > replicas {
 		for _, p := range w.processes {
@@ -443,7 +443,7 @@ func (w *World) roll() bool {
 	w.mu.Unlock()
 	switch {
 	case fresh < replicas && fresh+old <= replicas:
-		if (wanted.crashes || crashed) && !w.wait(backsOff) {
+		if (wanted.crashes || crashed) && (!w.wait(backsOff) || w.rolledAgain(generation)) {
 			return false
 		}
 		n := 1
@@ -465,6 +465,13 @@ func (w *World) roll() bool {
 		return fresh == replicas && old == 0 && ready == replicas
 	}
 	return false
+}
+
+// rolledAgain reports whether another rollout has begun since a generation.
+func (w *World) rolledAgain(generation int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.generation != generation
 }
 
 // endedByItself is called for a process that nothing has stopped. One that lacks a right at its start ends with an error, and

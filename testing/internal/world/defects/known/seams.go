@@ -57,6 +57,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/cluster/namespaces.go", "			if how == watch.Deleted {\n", "			if how == watch.Modified && @ {\n				return\n			}\n			if how == watch.Deleted {\n"}},
 	},
 	{
+		"back-is-later", "Replicas do not answer for what a version had registered that was gone and is back.",
+		"API servers that lag behind call what is registered no more: a rollout and its rollback within seconds.",
+		[]Edit{{"internal/rollout/rollout.go", "later && !r.Ordered &&", "later && !@ && !r.Ordered &&"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
