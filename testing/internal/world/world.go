@@ -467,13 +467,6 @@ func (w *World) roll() bool {
 	return false
 }
 
-// rolledAgain reports whether another rollout has begun since a generation.
-func (w *World) rolledAgain(generation int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.generation != generation
-}
-
 // endedByItself is called for a process that nothing has stopped. One that lacks a right at its start ends with an error, and
 // is started again.
 func (w *World) endedByItself(p *process) {
