@@ -171,6 +171,15 @@ type ForeignCAs struct {
 	since map[string]time.Time // when each CA was first seen
 }
 
+// Renew has the grace periods of CAs begin again, because another process has shown that it needs them.
+func (s *ForeignCAs) Renew(claimed []*x509.Certificate, now time.Time) {
+	for _, certificate := range claimed {
+		if key := string(certificate.Raw); !s.since[key].IsZero() {
+			s.since[key] = now
+		}
+	}
+}
+
 // Tolerate returns the CAs in live that are to stay in addition to those of bundle, and when the first of them can go.
 //
 // The gracePeriod function returns how long a CA stays after it is first seen. A CA with a grace period of 0 goes at

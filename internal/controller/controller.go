@@ -114,6 +114,7 @@ type Plan struct {
 	Missing   string // why a caBundle must be written at once; empty if no write is needed
 	Surplus   string // why a CA can leave a caBundle
 	Retain    func(live []byte) []byte
+	Asks      func(*x509.Certificate) bool // selects the CAs about which other replicas are asked before they leave a caBundle
 	// Distrusted removes CAs that are not needed from the caBundles at once.
 	Distrusted bool
 
@@ -141,10 +142,11 @@ type Controller struct {
 	blindUntil        time.Time // until then, silence of other versions proves nothing
 	refused           bool      // the registration of another program stands
 	registration      webhookconf.Registration
-	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
-	inForce           map[string][]string // steps that the API server calls, by path
-	ownerDue          bool                // the Namespace is to be read
-	conflicts         int                 // in a row
+	desired           webhookconf.Desired  // what is registered of it, as the configurations were read last
+	inForce           map[string][]string  // steps that the API server calls, by path
+	noted             map[string]time.Time // since when a CA is seen to be noted as not needed, by hash
+	ownerDue          bool                 // the Namespace is to be read
+	conflicts         int                  // in a row
 	seen              map[string]rollout.Observation
 	versions          rollout.Versions
 	routes            map[string]rollout.Route
@@ -318,6 +320,7 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	}
 	c.aim(&o)
 	c.state.Store(&State{c.versions, first, c.desired})
+	o.claimed = c.claimed(o)
 	plan, err := c.Certificates.look(ctx, c, o)
 	if err == nil {
 		err = c.readable(ctx, o)

@@ -72,11 +72,13 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 		plan.RequeueAt = c.byOwnClock(f.takeOver(c, o, now), now)
 	}
 	_, _, plan.Waiting = f.Current()
+	plan.Asks = func(*x509.Certificate) bool { return true }
 	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
 		return plan, err
 	}
 	if !c.Once {
 		var until time.Time
+		f.foreign.Renew(o.claimed, now)
 		plan.Tolerated, until = f.foreign.Tolerate(o.Live, plan.Want, now,
 			func(*x509.Certificate) time.Duration { return c.Retain }, func(*x509.Certificate) bool { return true })
 		plan.RequeueAt = rollout.Soonest(plan.RequeueAt, c.byOwnClock(until, now))

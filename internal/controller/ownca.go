@@ -172,6 +172,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 		return Plan{}, err
 	}
 	k.ordered = k.ordered && state.Phase != ca.Steady
+	k.foreign.Renew(o.claimed, k.Now())
 	live, unseen := o.Live, o.Unseen
 	if unseen && len(state.RegisteredBundle) > 0 {
 		live, unseen = []ca.Registered{{Name: "the last registered caBundle", Bundle: state.RegisteredBundle}}, false
@@ -185,6 +186,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: c.byOwnClock(step.At, s.Now),
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        state,
+		Asks:       func(certificate *x509.Certificate) bool { return k.gracePeriod(certificate, c.Retain) == c.Retain },
 	}
 	_, missing := s.Missing()
 	plan.Retain = func(live []byte) []byte {

@@ -5,7 +5,9 @@ package controller
 // can reconfigure a tool that keeps applying its own copy, but cannot reconfigure this process.
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,6 +45,8 @@ type observed struct {
 type Observation struct {
 	Live   []ca.Registered // the caBundles in force, and an empty one for a missing configuration
 	Unseen bool            // this process has no right to read a configuration that holds entries of this version
+
+	claimed []*x509.Certificate // see Controller.claimed
 
 	all []observed
 	now func(context.Context) (Observation, error) // reads the API server
@@ -189,15 +193,43 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		if !c.wasReady { // replicas that start, where nothing pins a CA of theirs, replace each other's in the Secret until then
 			w.pause = 0
 		}
-	case plan.Surplus != "":
-		w.trust, w.reason = true, plan.Surplus
 	case c.Once && c.outgrown(o, plan):
 		w.trust, w.reason = true, "a CA is not needed"
+	case (plan.Surplus != "" || len(c.noted) > 0) && c.outgrown(o, plan):
+		w.trust, w.reason = true, cmp.Or(plan.Surplus, "a CA that is in use is noted as not needed")
+	case plan.Surplus != "":
+		for _, since := range c.noted {
+			again = rollout.Soonest(again, since.Add(webhookconf.AskedFor))
+		}
 	}
 	return w, again
 }
 
-// outgrown reports, for a short-lived process, whether a CA should leave a caBundle or be recorded as not needed.
+// claimed notes which CAs other replicas are asked about. It returns those that one of them needs: their notes have gone.
+func (c *Controller) claimed(o Observation) (claimed []*x509.Certificate) {
+	noted := map[string]time.Time{}
+	for _, conf := range o.all {
+		for hash := range conf.found.Unneeded {
+			noted[hash] = c.Now()
+			if since, known := c.noted[hash]; known {
+				noted[hash] = since
+			}
+		}
+	}
+	for _, l := range o.Live {
+		for _, certificate := range ca.SplitBundle(l.Bundle) {
+			hash := webhookconf.HashOf(certificate)
+			_, was := c.noted[hash]
+			if _, is := noted[hash]; was && !is {
+				claimed = append(claimed, certificate)
+			}
+		}
+	}
+	c.noted = noted
+	return claimed
+}
+
+// outgrown reports whether a CA should leave a caBundle, or a note on it come or go.
 func (c *Controller) outgrown(o Observation, plan Plan) bool {
 	for _, conf := range o.all {
 		bundle, unneeded := c.trusted(conf.found, plan.Want, plan)
@@ -300,7 +332,7 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 		if plan.Retain != nil {
 			kept = ca.Bundle(kept, plan.Retain(live))
 		}
-		return ca.Bundle(need, kept), nil
+		return found.Ask(need, ca.Bundle(need, kept), c.noted, plan.Asks, c.Now())
 	}
 	retain := c.Retain
 	if plan.Distrusted {

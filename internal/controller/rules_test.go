@@ -56,7 +56,9 @@ func direct(c *controller.Config) {
 	c.Certificates.(*controller.OwnCA).Store.Cached = nil
 }
 
-func fixed(c *controller.Config) { c.Certificates = authority }
+func fixed(to controller.Fixed) func(*controller.Config) {
+	return func(c *controller.Config) { c.Certificates = to }
+}
 
 func foreign() []byte { return must(ca.New("another program", 100*time.Hour, dawn)).CertificatePEM }
 
@@ -334,7 +336,7 @@ var _ = Describe("A write that all replicas see to be due", func() {
 var _ = Describe("A configuration that another tool edits again and again", func() {
 	It("is repaired at once at first, later less and less often, and at once again after a quiet time", func() {
 		s := newSolo()
-		c := s.replica(fixed)
+		c := s.replica(fixed(authority))
 		repair := func() time.Duration {
 			GinkgoHelper()
 			s.edit(s.mutating, func(object client.Object) {
@@ -385,7 +387,7 @@ var _ = DescribeTable("An object that is larger than can be stored is explained"
 
 var _ = It("A replica that stops registers nothing any more, also where its steps have just changed", func() {
 	s := newSolo()
-	c := s.replica(fixed)
+	c := s.replica(fixed(authority))
 	Expect(c.Leave(context.Background(), true)).To(Succeed())
 	served := false
 	Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
@@ -407,7 +409,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 	const theirs = "Service eirinix/other"
 	meets := func(stands bool) (registered, last error, reconciled error) {
 		s, ready := newSolo(), errors.New("never ready")
-		c := s.replica(fixed, func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
+		c := s.replica(fixed(authority), func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
 		registered = ready
 		answers := func(number int64) {
 			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
@@ -515,9 +517,9 @@ var _ = It("The report of a replica says that it waits while an earlier version 
 			}
 		}, funcr.Options{})
 	}
-	s.replica(fixed, reports)
+	s.replica(fixed(authority), reports)
 	Expect(said).To(BeEmpty())
-	s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
+	s.replica(fixed(authority), reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
 	Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
 	Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
 		And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
@@ -559,6 +561,31 @@ var _ = It("A certificate of another issuer is served once every caBundle trusts
 	Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(first, second))))
 	s.works(c, 2*time.Hour)
 	Expect(s.caBundles()).To(HaveEach(Equal(second)))
+})
+
+var _ = It("Before a CA of another replica leaves the caBundles, all are asked, and it stays for one that needs it", func() {
+	s := newSolo()
+	c := s.replica()
+	ours, both := s.state().Bundle(), ca.Bundle(s.state().Bundle(), foreign())
+	after := func(of *controller.Controller, d time.Duration, bundle []byte, notes int) {
+		GinkgoHelper()
+		s.works(of, d)
+		Expect(s.caBundles()).To(HaveEach(Equal(bundle)))
+		for _, o := range []*object{s.mutating, s.validating} {
+			Expect(strings.Count(o.latest().object.GetAnnotations()[webhookconf.UnneededAnnotation], "Z")).To(Equal(notes))
+		}
+	}
+	s.edit(s.mutating, trusts(both))
+	s.edit(s.validating, trusts(both))
+	after(c, 59*time.Minute, both, 0)
+	after(c, 2*time.Minute, both, 1)
+	after(controller.New(s.config(fixed(both))), time.Second, both, 0)
+	after(c, 59*time.Minute, both, 0)
+	after(c, 2*time.Minute, both, 1)
+	writes := s.writes
+	after(s.replica(), 90*time.Second, both, 1)
+	Expect(s.writes).To(Equal(writes))
+	after(c, 2*time.Minute, ours, 0)
 })
 
 type solo struct {

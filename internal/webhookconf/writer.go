@@ -228,6 +228,38 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 	return bundle, unneeded
 }
 
+// AskedFor is how long a CA stays after a replica has noted that it is not needed. A replica that needs it takes the note away
+// meanwhile.
+const AskedFor = 2 * time.Minute
+
+// Ask returns the caBundle for a replica: bundle, which holds the needed CAs and others that are to stay, and those current CAs
+// about which other replicas are still being asked, if asks selects them. noted holds since when this replica has seen the
+// notes, by hash: clocks of others count for nothing. The map unneeded holds the notes. It is pure.
+func (f Found) Ask(need, bundle []byte, noted map[string]time.Time, asks func(*x509.Certificate) bool, now time.Time) (asked []byte, unneeded map[string]time.Time) {
+	asked, unneeded = bundle, map[string]time.Time{}
+	for _, certificate := range ca.SplitBundle(ca.Bundle(f.Bundles...)) {
+		text, hash := ca.EncodeCertificate(certificate), HashOf(certificate)
+		at, there := f.Unneeded[hash]
+		since, seen := noted[hash]
+		if ca.Contains(need, text) {
+			continue
+		}
+		if !ca.Contains(bundle, text) {
+			if !asks(certificate) || !now.Before(certificate.NotAfter) || there && seen && now.Sub(since) >= AskedFor {
+				continue
+			}
+			if !there && !seen {
+				at, there = now.Truncate(time.Second).UTC(), true
+			}
+			asked = ca.Bundle(asked, text)
+		}
+		if there {
+			unneeded[hash] = at
+		}
+	}
+	return asked, unneeded
+}
+
 // stepsInForce is the value of StepsAnnotation.
 type stepsInForce struct {
 	Version string              `json:"version"`

@@ -62,6 +62,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/rollout/rollout.go", "later && !r.Ordered &&", "later && !@ && !r.Ordered &&"}},
 	},
 	{
+		"dropped-unasked", "A replica drops the CA of another source as soon as it has seen it for the retention.",
+		"A CA stays while a live replica needs it: replicas have certificates of their own CA and of an issuer for longer than that.",
+		[]Edit{{"internal/webhookconf/writer.go", "if !asks(certificate) ||", "if @ || !asks(certificate) ||"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
