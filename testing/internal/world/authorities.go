@@ -222,6 +222,9 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		w.tell(named("the issuer"), "%s its Secret, for %s", deed, f.For.Round(time.Second))
 		w.expects(f.For, withoutCertificate, w.unserved)
 		w.wait(f.For)
+	} else if rng.IntN(2) == 0 {
+		w.withdraws(rng)
+		return
 	}
 	deed = "makes a certificate"
 	if rng.IntN(2) == 0 {
@@ -239,6 +242,42 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		w.tell(named("the issuer"), "has a clock that is %s ahead", ahead.Round(time.Second))
 	}
 	w.issue(w.plan.serverName(), issuedFor, -ahead)
+}
+
+// withdraws has the issuer make a certificate, and put the one before back when replicas have seen it and do not serve it yet.
+func (w *World) withdraws(rng *rand.Rand) {
+	found := w.find("Secret", namespace, issuedName)
+	w.mu.Lock()
+	newest, madeAt := w.authorities.newest, w.authorities.madeAt
+	w.mu.Unlock()
+	if found == nil || time.Since(madeAt) > issuedFor/2 { // that one is nearly over
+		return
+	}
+	w.tell(named("the issuer"), "makes a certificate, and withdraws it")
+	w.issue(w.plan.serverName(), issuedFor, 0)
+	if !w.wait(time.Second + time.Duration(rng.Int64N(int64(8*time.Second)))) {
+		return
+	}
+	before := found.DeepCopy()
+	before.SetResourceVersion("")
+	if err := w.api.Put(before); err != nil {
+		w.violate("a certificate cannot be withdrawn: %v", err)
+	}
+	w.mu.Lock()
+	w.authorities.newest, w.authorities.madeAt = newest, time.Now()
+	w.mu.Unlock()
+	if !w.calm(settling + time.Second) {
+		return
+	}
+	w.mu.Lock()
+	late := func(p *process) bool {
+		return p.leaving || p.began.After(w.authorities.madeAt) || p.readySince.IsZero()
+	}
+	all := slices.DeleteFunc(slices.Clone(w.processes), late)
+	w.mu.Unlock()
+	for _, p := range all {
+		w.reach(p, "after a withdrawal")
+	}
 }
 
 // reissue has the issuer write the certificate of another CA before that CA.
@@ -379,12 +418,12 @@ func (w *World) intrude(rng *rand.Rand) {
 }
 
 // renewed sees that a replica serves the last certificate of the issuer.
-func (w *World) renewed(p *process, serves *x509.Certificate) {
+func (w *World) renewed(p *process, when string, serves *x509.Certificate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := &w.authorities
 	if p.release.issued && !a.unusable && time.Since(a.madeAt) > settling && !w.excused(unissued, time.Now()) && !bytes.Equal(serves.Raw, a.newest) {
-		w.breaks("at rest, %s does not serve the certificate that the issuer made %s ago", p, time.Since(a.madeAt).Round(time.Second))
+		w.breaks("%s, %s does not serve the certificate that the issuer made %s ago", when, p, time.Since(a.madeAt).Round(time.Second))
 	}
 }
 

@@ -220,7 +220,7 @@ func (w *World) trusted(p *process) {
 	spoiled := w.excused(spoiled, time.Now()) && !w.troubledSince(p.began, rough, slow, apart, evicted) && w.watch.damaged.Before(p.began) && !w.plan.Unregister && !w.plan.Split
 	w.mu.Unlock()
 	if spoiled {
-		w.reach(p, "ready")
+		w.reach(p, atReady)
 	}
 }
 

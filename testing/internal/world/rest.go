@@ -128,7 +128,7 @@ func (w *World) rest() {
 	w.complete()
 }
 
-const atRest = "at rest"
+const atRest, atReady = "at rest", "ready"
 
 // reach connects to a replica as each API server would, with each caBundle.
 func (w *World) reach(p *process, when string) {
@@ -150,8 +150,8 @@ func (w *World) reach(p *process, when string) {
 				conn, err := w.network.dial(ctx, w.controlPlane, p.address)
 				if err == nil {
 					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest})
-					if err = shaken.HandshakeContext(ctx); err == nil && when == atRest {
-						w.renewed(p, shaken.ConnectionState().PeerCertificates[0])
+					if err = shaken.HandshakeContext(ctx); err == nil && when != atReady {
+						w.renewed(p, when, shaken.ConnectionState().PeerCertificates[0])
 					}
 					_ = conn.Close()
 				}

@@ -67,6 +67,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/webhookconf/writer.go", "if !asks(certificate) ||", "if @ || !asks(certificate) ||"}},
 	},
 	{
+		"withdrawn-certificate-follows", "A certificate that its source has withdrawn, in favour of the served one, is still taken over later.",
+		"What a source holds is served: the issuer makes a certificate, and puts the one before back within ten seconds.",
+		[]Edit{{"internal/certsource/served.go", "is gone\n\t\ts.next = nil", "is gone\n\t\tif !@ {\n\t\t\ts.next = nil\n\t\t}"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
