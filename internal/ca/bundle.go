@@ -4,7 +4,9 @@ package ca
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"io"
 	"iter"
@@ -94,6 +96,12 @@ func Contains(whole, part []byte) bool {
 func Common(bundle, other []byte) []byte {
 	in := members(other)
 	return Select(bundle, func(c *x509.Certificate) bool { return in[string(c.Raw)] })
+}
+
+// HashOf returns the SHA-256 of a certificate (DER), in lower-case hexadecimal digits.
+func HashOf(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
 }
 
 // members returns the set of certificates in a bundle, as DER. It holds unreadable ones too.

@@ -168,14 +168,14 @@ func halfLife(certificate *x509.Certificate) time.Time {
 // source, or one whose Secret was lost, has published that CA and serves certificates that it signed. Removing the CA at
 // once would fail the calls that reach this replica. The zero value has seen none. It is not safe for concurrent use.
 type ForeignCAs struct {
-	since map[string]time.Time // when each CA was first seen
+	since map[string]time.Time // when each CA was first seen, by its hash
 }
 
 // Renew has the grace periods of CAs begin again, because another process has shown that it needs them.
-func (s *ForeignCAs) Renew(claimed []*x509.Certificate, now time.Time) {
-	for _, certificate := range claimed {
-		if key := string(certificate.Raw); !s.since[key].IsZero() {
-			s.since[key] = now
+func (s *ForeignCAs) Renew(hashes []string, now time.Time) {
+	for _, hash := range hashes {
+		if _, seen := s.since[hash]; seen {
+			s.since[hash] = now
 		}
 	}
 }
@@ -193,18 +193,18 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
 	for _, l := range live {
 		whole := Contains(l.Bundle, bundle)
 		for _, certificate := range SplitBundle(l.Bundle) {
-			key := string(certificate.Raw)
-			if _, known := there[key]; known || needed[key] {
+			hash := HashOf(certificate)
+			if _, known := there[hash]; known || needed[string(certificate.Raw)] {
 				continue
 			}
-			since, seen := s.since[key]
+			since, seen := s.since[hash]
 			if !seen {
 				if !whole && !beside(certificate) {
 					continue
 				}
 				since = now
 			}
-			there[key] = since
+			there[hash] = since
 			end := earlier(since.Add(gracePeriod(certificate)), certificate.NotAfter)
 			if !now.Before(end) {
 				continue

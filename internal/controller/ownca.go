@@ -247,7 +247,7 @@ func (k *OwnCA) remember(held []string) {
 // gracePeriod returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
 func (k *OwnCA) gracePeriod(certificate *x509.Certificate, retain time.Duration) time.Duration {
 	switch {
-	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
+	case slices.Contains(k.pruned, ca.HashOf(certificate)):
 		return 0
 	case k.isSibling(certificate):
 		return min(siblingGracePeriod, retain) // by then each live replica has published the CA of its certificate

@@ -7,7 +7,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +45,7 @@ type Observation struct {
 	Live   []ca.Registered // the caBundles in force, and an empty one for a missing configuration
 	Unseen bool            // this process has no right to read a configuration that holds entries of this version
 
-	claimed []*x509.Certificate // see Controller.claimed
+	claimed []string // see Controller.claimed
 
 	all []observed
 	now func(context.Context) (Observation, error) // reads the API server
@@ -205,27 +204,23 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 	return w, again
 }
 
-// claimed notes which CAs other replicas are asked about. It returns those that one of them needs: their notes have gone.
-func (c *Controller) claimed(o Observation) (claimed []*x509.Certificate) {
-	noted := map[string]time.Time{}
+// claimed notes which CAs other replicas are asked about. It returns the hashes of those that one of them needs: their notes
+// have gone.
+func (c *Controller) claimed(o Observation) (claimed []string) {
+	before := c.noted
+	c.noted = map[string]time.Time{}
 	for _, conf := range o.all {
 		for hash := range conf.found.Unneeded {
-			noted[hash] = c.Now()
-			if since, known := c.noted[hash]; known {
-				noted[hash] = since
-			}
+			c.noted[hash] = c.Now()
 		}
 	}
-	for _, l := range o.Live {
-		for _, certificate := range ca.SplitBundle(l.Bundle) {
-			hash := webhookconf.HashOf(certificate)
-			_, was := c.noted[hash]
-			if _, is := noted[hash]; was && !is {
-				claimed = append(claimed, certificate)
-			}
+	for hash, since := range before {
+		if _, still := c.noted[hash]; still {
+			c.noted[hash] = since
+		} else {
+			claimed = append(claimed, hash)
 		}
 	}
-	c.noted = noted
 	return claimed
 }
 
@@ -332,13 +327,13 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 		if plan.Retain != nil {
 			kept = ca.Bundle(kept, plan.Retain(live))
 		}
-		return found.Ask(need, ca.Bundle(need, kept), c.noted, plan.Asks, c.Now())
+		return found.Outgrow(need, kept, c.noted, plan.Asks, webhookconf.AskedFor, c.Now())
 	}
 	retain := c.Retain
 	if plan.Distrusted {
 		retain = 0
 	}
-	return found.Outgrow(need, retain, c.Now())
+	return found.Outgrow(need, nil, found.Unneeded, plan.Asks, retain, c.Now())
 }
 
 // Remove deletes the configurations, except those that another version has registered and answers for. left reports whether

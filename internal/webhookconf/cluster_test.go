@@ -277,7 +277,7 @@ func pem(indices ...int) (bundle string) {
 	return bundle
 }
 
-func hash(i int) string { return webhookconf.HashOf(authorities()[i]) }
+func hash(i int) string { return ca.HashOf(authorities()[i]) }
 
 func blank(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range m.Webhooks {

@@ -387,5 +387,5 @@ func Pinned(all []Found) func(*x509.Certificate) bool {
 	if len(hashes) == 0 {
 		return nil
 	}
-	return func(certificate *x509.Certificate) bool { return hashes[HashOf(certificate)] }
+	return func(certificate *x509.Certificate) bool { return hashes[ca.HashOf(certificate)] }
 }

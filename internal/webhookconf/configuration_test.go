@@ -5,6 +5,7 @@ package webhookconf_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"strings"
 	"time"
@@ -236,6 +237,26 @@ var _ = Describe("A configuration that is read", func() {
 		Entry("none", "", map[string]time.Time{}),
 		Entry("none, of a list", `["`+hash(0)+`"]`, map[string]time.Time{}),
 		Entry("but no garbage", `{"`+hash(0)+`":"yesterday","`+hash(1)+`":1,"`+garbage+`":"2030-03-01T12:00:00Z","`+hash(2)+`":"2030-03-01T12:00:00Z"}`, map[string]time.Time{hash(2): noon}),
+	)
+
+	DescribeTable("outgrows a CA that is not needed", func(there, seen, stays, note bool) {
+		now := time.Now().UTC().Truncate(time.Second)
+		since := map[string]time.Time{hash(1): now.Add(-time.Hour)}
+		found, noted := webhookconf.Found{Bundles: [][]byte{[]byte(pem(0, 1))}}, map[string]time.Time{}
+		if there {
+			found.Unneeded = since
+		}
+		if seen {
+			noted = since
+		}
+		bundle, unneeded := found.Outgrow([]byte(pem(0)), nil, noted, func(*x509.Certificate) bool { return true }, time.Minute, now)
+		Expect(strings.Count(string(bundle), "BEGIN")).To(Equal(map[bool]int{false: 1, true: 2}[stays]))
+		Expect(unneeded).To(HaveLen(map[bool]int{true: 1}[note]))
+	},
+		Entry("not before it is noted", false, false, true, true),
+		Entry("not when the note is seen for the first time, whatever its time", true, false, true, true),
+		Entry("not when the note has just gone, which is not made again", false, true, true, false),
+		Entry("when the note has been there for long", true, true, false, false),
 	)
 
 	at := func(manager string, minute int) metav1.ManagedFieldsEntry {

@@ -152,7 +152,7 @@ var _ = Describe("Put", func() {
 	})
 
 	It("pins the certificates of the caBundle, once, in order, and mends the annotation", func(ctx SpecContext) {
-		Expect(webhookconf.HashOf(authorities()[0])).To(MatchRegexp("^[0-9a-f]{64}$"))
+		Expect(hash(0)).To(MatchRegexp("^[0-9a-f]{64}$"))
 		c := newCluster()
 		bundle := []byte(pem(2, 0) + "# a comment\n" + pem(2))
 		found, _ := put(ctx, mutatingIn(c), webhookconf.Change{Entries: volumes(), Bundle: bundle})

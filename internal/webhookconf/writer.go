@@ -208,56 +208,36 @@ func withUnknown(was, known, next any) any {
 	return desired
 }
 
-// Outgrow returns the caBundle for a process without history: the needed CAs, and the current CAs that have been
-// unneeded for less than retain. The map unneeded holds since when the latter have not been needed. It is pure.
-func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle []byte, unneeded map[string]time.Time) {
-	bundle, unneeded = need, map[string]time.Time{}
-	for _, certificate := range ca.SplitBundle(ca.Bundle(f.Bundles...)) {
-		text, hash := ca.EncodeCertificate(certificate), HashOf(certificate)
-		if ca.Contains(need, text) {
-			continue
-		}
-		since, known := f.Unneeded[hash]
-		if !known {
-			since = now.Truncate(time.Second).UTC()
-		}
-		if now.Sub(since) < retain && now.Before(certificate.NotAfter) {
-			bundle, unneeded[hash] = ca.Bundle(bundle, text), since
-		}
-	}
-	return bundle, unneeded
-}
-
 // AskedFor is how long a CA stays after a replica has noted that it is not needed. A replica that needs it takes the note away
 // meanwhile.
 const AskedFor = 2 * time.Minute
 
-// Ask returns the caBundle for a replica: bundle, which holds the needed CAs and others that are to stay, and those current CAs
-// about which other replicas are still being asked, if asks selects them. noted holds since when this replica has seen the
-// notes, by hash: clocks of others count for nothing. The map unneeded holds the notes. It is pure.
-func (f Found) Ask(need, bundle []byte, noted map[string]time.Time, asks func(*x509.Certificate) bool, now time.Time) (asked []byte, unneeded map[string]time.Time) {
-	asked, unneeded = bundle, map[string]time.Time{}
+// Outgrow returns the caBundle for a process: the needed CAs, those to keep, and those current CAs that have been noted as not
+// needed for less than retain, if asks selects them. noted holds since when, by hash: the notes themselves for a process without
+// history, and for a replica when it has first seen them, because clocks differ. The map unneeded holds the notes. It is pure.
+func (f Found) Outgrow(need, keep []byte, noted map[string]time.Time, asks func(*x509.Certificate) bool, retain time.Duration, now time.Time) (bundle []byte, unneeded map[string]time.Time) {
+	bundle, unneeded = ca.Bundle(need, keep), map[string]time.Time{}
 	for _, certificate := range ca.SplitBundle(ca.Bundle(f.Bundles...)) {
-		text, hash := ca.EncodeCertificate(certificate), HashOf(certificate)
-		at, there := f.Unneeded[hash]
-		since, seen := noted[hash]
-		if ca.Contains(need, text) {
-			continue
-		}
+		text, hash := ca.EncodeCertificate(certificate), ca.HashOf(certificate)
+		since, there := f.Unneeded[hash]
 		if !ca.Contains(bundle, text) {
-			if !asks(certificate) || !now.Before(certificate.NotAfter) || there && seen && now.Sub(since) >= AskedFor {
+			from, seen := noted[hash]
+			if !there || !seen {
+				from = now
+			}
+			if !asks(certificate) || now.Sub(from) >= retain || !now.Before(certificate.NotAfter) {
 				continue
 			}
-			if !there && !seen {
-				at, there = now.Truncate(time.Second).UTC(), true
+			bundle = ca.Bundle(bundle, text)
+			if !there && !seen { // else another replica has just taken the note away
+				since, there = now.Truncate(time.Second).UTC(), true
 			}
-			asked = ca.Bundle(asked, text)
 		}
-		if there {
-			unneeded[hash] = at
+		if there && !ca.Contains(need, text) {
+			unneeded[hash] = since
 		}
 	}
-	return asked, unneeded
+	return bundle, unneeded
 }
 
 // stepsInForce is the value of StepsAnnotation.
@@ -316,16 +296,10 @@ func ExplainSize(err error, bundle []byte, entries int) error {
 		len(ca.SplitBundle(bundle)), len(bundle)/1024, entries, err)
 }
 
-// HashOf returns the SHA-256 of a certificate (DER), in lower-case hexadecimal digits.
-func HashOf(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.Raw)
-	return hex.EncodeToString(sum[:])
-}
-
 // HashesOf returns the hash of each certificate in a bundle (PEM) once, in order. Unreadable parts are skipped.
 func HashesOf(bundle []byte) (hashes []string) {
 	for _, certificate := range ca.SplitBundle(bundle) {
-		if hash := HashOf(certificate); !slices.Contains(hashes, hash) {
+		if hash := ca.HashOf(certificate); !slices.Contains(hashes, hash) {
 			hashes = append(hashes, hash)
 		}
 	}

@@ -395,7 +395,7 @@ var inRooms = []Defect{
 	{
 		"pruned-tolerated", "A CA that was pruned counts as that of a sibling, and stays trusted for two more minutes.",
 		"RotateCA with Distrust ends trust in the leaked key within seconds: RotateCA with Distrust beside running replicas.",
-		[]Edit{{"internal/controller/ownca.go", "	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):\n", "	case !@ && slices.Contains(k.pruned, webhookconf.HashOf(certificate)):\n"}},
+		[]Edit{{"internal/controller/ownca.go", "	case slices.Contains(k.pruned, ca.HashOf(certificate)):\n", "	case !@ && slices.Contains(k.pruned, ca.HashOf(certificate)):\n"}},
 	},
 	{
 		"distrust-returns-early", "RotateCA with Distrust returns while API servers still trust the leaked key.",
