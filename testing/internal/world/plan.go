@@ -140,7 +140,10 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}
 	if rng.IntN(12) == 0 && !p.Unregister {
-		p.Split, p.Modes, p.Converts, p.Late, p.CALifetime, p.Issued = true, false, false, p.Late && p.Kinds, 0, false
+		p.Split, p.Modes, p.Converts, p.Late, p.Issued = true, false, false, p.Late && p.Kinds, false
+		if p.Leaf == 0 && seed%2 == 0 && max(p.Clocks, -p.Clocks) <= time.Minute {
+			p.CALifetime, p.Leaf = 90*time.Minute, 10*time.Minute
+		}
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool {
 			return slices.Contains([]string{"mode", "definition", "lists", "key", "issuance"}, k)
 		})
