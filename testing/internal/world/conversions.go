@@ -1,7 +1,7 @@
 package world
 
-// This file is the conversion of custom resources: a definition with two versions, and API servers that list objects of the
-// one that is not stored.
+// This file is the conversion of custom resources: callers that write shops in one version and read them in others, and how each
+// conversion is judged.
 
 import (
 	"context"
@@ -9,52 +9,41 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptrace"
+	"slices"
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/conversion"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
-// note is what one version of a shop cannot hold.
-const note = "only in v1"
-
-const definitionKind, definitionName, group = "CustomResourceDefinition", "shops.example.com", "example.com"
-
-// definition is that of shops, as its user writes it.
-func definition() *apiextensionsv1.CustomResourceDefinition {
-	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definitionName, UID: uuid.NewUUID()}}
-	d.Spec.Group, d.Spec.Scope = group, apiextensionsv1.NamespaceScoped
-	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "shops", Singular: "shop", Kind: "Shop", ListKind: "ShopList"}
-	for i, version := range []string{"v1", "v2"} {
-		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: i == 0,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}},
-		})
+// learn draws which versions of the program convert the third version of shops. With UnregisterOnStop, no other replica is
+// expected.
+func (w *World) learn(rng *rand.Rand) {
+	for i := range w.releases {
+		w.releases[i].thirds = w.plan.Converts && !w.plan.Unregister && rng.IntN(2) == 0
 	}
-	d.Status.AcceptedNames, d.Status.StoredVersions = d.Spec.Names, []string{"v1"}
-	d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
-		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}, {Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue},
-	}
-	return d
+	w.wanted = w.releases[0]
 }
 
-// addConversion gives the Manager the conversion of shops: v2 calls the size of v1 replicas, and knows only tens of them. The rest
-// comes back, as long as it is not edited.
-func addConversion(m *eirinix.ExtensionManager) error {
+// learns reports whether a version of the program converts the third version of shops.
+func (w *World) learns() bool {
+	return slices.ContainsFunc(w.releases, func(r release) bool { return r.thirds })
+}
+
+// addConversion gives the Manager the conversion of shops. What a version cannot hold comes back, as long as it is not edited.
+func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 	type tree = *unstructured.Unstructured
-	renames := func(from, to string, by int64) func(context.Context, tree) (tree, error) {
+	by := func(change func(map[string]any) map[string]any) func(context.Context, tree) (tree, error) {
 		return func(ctx context.Context, shop tree) (tree, error) {
 			if slow, err := time.ParseDuration(shop.GetLabels()[slowLabel]); err == nil {
 				select {
@@ -63,168 +52,246 @@ func addConversion(m *eirinix.ExtensionManager) error {
 					return nil, ctx.Err()
 				}
 			}
-			unstructured.RemoveNestedField(shop.Object, "spec", "note") // v1 has it alone, and the library keeps it
-			value, found, err := unstructured.NestedFieldNoCopy(shop.Object, "spec", from)
-			if err != nil || !found {
-				return shop, err
-			}
-			unstructured.RemoveNestedField(shop.Object, "spec", from)
-			n, _ := value.(int64)
-			return shop, unstructured.SetNestedField(shop.Object, n-n%by, "spec", to)
+			spec, _ := shop.Object["spec"].(map[string]any)
+			shop.Object["spec"] = change(spec)
+			return shop, nil
 		}
 	}
-	return m.AddExtension(conversion.Of[tree]{
-		CRD: definitionName, Version: "v1",
-		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke("v2", renames("replicas", "size", 1), renames("size", "replicas", 10))},
-	})
-}
-
-// conversionOf returns the entry of a definition, or nothing if an API server converts by itself.
-func conversionOf(object *unstructured.Unstructured) []hook {
-	var d apiextensionsv1.CustomResourceDefinition
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d) != nil || d.Spec.Conversion == nil ||
-		d.Spec.Conversion.Strategy != apiextensionsv1.WebhookConverter || d.Spec.Conversion.Webhook == nil || d.Spec.Conversion.Webhook.ClientConfig == nil {
-		return nil
+	of := conversion.Of[tree]{CRD: definitionName, Version: first}
+	for _, version := range []string{second, third} {
+		if version != third || thirds {
+			c := converters[version]
+			of.Spokes = append(of.Spokes, conversion.NewSpoke(version, by(c.to), by(c.from)))
+		}
 	}
-	config := d.Spec.Conversion.Webhook.ClientConfig
-	h := hook{}
-	h.Name, h.ClientConfig.URL, h.ClientConfig.CABundle = "the conversion of shops", config.URL, config.CABundle
-	if s := config.Service; s != nil {
-		h.ClientConfig.Service = &admissionregistrationv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Path: s.Path, Port: s.Port}
-	}
-	return []hook{h}
+	return m.AddExtension(of)
 }
 
 // conversionTimeout is how long an API server waits for a conversion (k8s.io/apiextensions-apiserver/pkg/apiserver/conversion).
 const conversionTimeout = 30 * time.Second
 
-// list has an API server list shops of the version that is not stored, and judges how it does. It converts each object with
-// a request of its own, as API servers do.
+// lister is an API server that converts shops, by its copy of the definition.
+type lister struct {
+	*World
+	ctx      context.Context
+	s        *apiServer
+	by       hook
+	versions []string
+	listed   time.Time // with the caBundle of then
+}
+
+// lister returns one; nil while the API server converts nothing.
+func (w *World) lister(ctx context.Context, s *apiServer) *lister {
+	entries, versions := s.entries(definitionKind), s.served()
+	if failing, frozen := s.state(); failing != 0 || frozen != nil || len(entries) == 0 {
+		return nil
+	}
+	return &lister{w, ctx, s, entries[0], versions, time.Now()}
+}
+
+// beside returns the same or another API server that serves a version, because the requests of one client reach any of them.
+func (l *lister) beside(version string, rng *rand.Rand) *lister {
+	if other := l.lister(l.ctx, l.servers[rng.IntN(len(l.servers))]); other != nil && slices.Contains(other.versions, version) {
+		return other
+	}
+	return l
+}
+
+// other returns another version.
+func (l *lister) other(than string, rng *rand.Rand) string {
+	all := slices.DeleteFunc(slices.Clone(l.versions), func(v string) bool { return v == than })
+	return all[rng.IntN(len(all))]
+}
+
+// list has an API server convert shops, and judges how it does. It converts each object with a request of its own, as API
+// servers do.
 func (w *World) list(rng *rand.Rand) {
-	s := w.servers[rng.IntN(len(w.servers))]
-	if failing, frozen := s.state(); failing != 0 || frozen != nil {
-		return
-	}
-	entries := s.entries(definitionKind)
-	if len(entries) == 0 {
-		return
-	}
 	ctx, cancel := w.ctx()
 	defer cancel()
-	listed := time.Now() // with the caBundle of then
-	for i := range 1 + rng.IntN(4) {
-		shop := newShop(fmt.Sprint("shop", i), int64(7*i+3))
-		if rng.IntN(8) == 0 {
-			shop["metadata"].(map[string]any)["labels"] = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
-		}
-		if i == 0 && rng.IntN(40) == 0 {
-			shop["spec"].(map[string]any)["text"] = strings.Repeat("long ", 200_000)
-		}
-		began := time.Now()
-		converted, err := s.convert(ctx, entries[0], shop, "v2")
-		size := int64(7*i + 3)
-		if err == nil && rng.IntN(2) == 0 {
-			size = 50
-			err = unstructured.SetNestedField(converted, size, "spec", "replicas")
-		}
-		if err == nil {
-			converted, err = s.convert(ctx, entries[0], converted, "v1")
-		}
-		if ctx.Err() != nil {
+	l := w.lister(ctx, w.servers[rng.IntN(len(w.servers))])
+	if l == nil {
+		return
+	}
+	l.revisit(rng)
+	for i := range 1 + rng.IntN(2) {
+		l.tour(i, rng)
+	}
+}
+
+// tour writes a new shop in one version, takes it through others, and reads it in the first one again. It is edited on its way.
+func (l *lister) tour(i int, rng *rand.Rand) {
+	start := l.versions[rng.IntN(len(l.versions))]
+	shop := newShop(start, fmt.Sprint("shop", i), rng.Int64N(100), rng)
+	if rng.IntN(8) == 0 {
+		shop.labels = map[string]any{slowLabel: time.Duration(rng.Int64N(int64(4 * time.Second))).String()}
+	}
+	if i == 0 && rng.IntN(40) == 0 {
+		shop.text = strings.Repeat("long ", 200_000)
+	}
+	object, at, ok := shop.in(start), start, true
+	for range 1 + rng.IntN(2) {
+		to := l.other(at, rng)
+		if object, ok = l.beside(to, rng).hop(shop, object, at, to); !ok {
 			return
 		}
-		w.mu.Lock()
-		w.look()
-		old := w.plan.Issued && time.Since(listed) > 2*time.Second // a version with another source is ready by then, and retries may reach it
-		if err != nil && w.reachable(began) && !old && !w.excused(evicted, listed) {
-			w.breaks("%s cannot convert a shop although a replica could be reached: %v", s.name, err)
+		if at = to; rng.IntN(2) == 0 {
+			shop.edit(at, rng)
+			object["spec"] = shop.spec(at)
 		}
-		if spec, _ := converted["spec"].(map[string]any); err == nil && !w.watch.keyless && (spec["note"] != note || spec["size"] != size) {
-			w.breaks("%s: a shop has lost something on its way to v2 and back: %v", s.name, converted)
-		}
-		w.mu.Unlock()
+	}
+	if at != start {
+		l.beside(start, rng).hop(shop, object, at, start)
 	}
 }
 
-func newShop(name string, size int64) map[string]any {
-	return map[string]any{
-		"apiVersion": group + "/v1", "kind": "Shop", "spec": map[string]any{"size": size, "note": note},
-		"metadata": map[string]any{"name": name, "namespace": "shop", "uid": string(uuid.NewUUID())},
+// storedShop is a shop as the cluster stores it, in the first version.
+type storedShop struct {
+	shop
+	object map[string]any
+}
+
+// mostStored is the number of shops that stay in the cluster.
+const mostStored = 6
+
+// revisit reads a shop that is stored, in another version, and edits it half the time. At first there is none.
+func (l *lister) revisit(rng *rand.Rand) {
+	l.mu.Lock()
+	var of storedShop
+	if n := len(l.watch.stored); n > 0 && (n == mostStored || rng.IntN(2) == 0) {
+		i := rng.IntN(n)
+		of = l.watch.stored[i]
+		l.watch.stored = slices.Delete(l.watch.stored, i, i+1)
+	}
+	l.mu.Unlock()
+	to := l.other(first, rng)
+	changed, object, ok := of.shop, of.object, true
+	switch {
+	case object == nil:
+		changed = newShop(to, fmt.Sprint("stored", rng.IntN(1000)), rng.Int64N(100), rng)
+		object = changed.in(to)
+	case rng.IntN(6) == 0: // no webhook hears of it
+		object = (&unstructured.Unstructured{Object: object}).DeepCopy().Object
+		changed.edit(first, rng)
+		object["spec"] = changed.spec(first)
+		l.keep(storedShop{changed, object})
+		return
+	default:
+		if object, ok = l.hop(of.shop, object, first, to); !ok || rng.IntN(2) == 0 {
+			l.keep(of)
+			return
+		}
+		changed.edit(to, rng)
+		object["spec"] = changed.spec(to)
+	}
+	if object, ok = l.beside(to, rng).hop(changed, object, to, first); ok {
+		l.keep(storedShop{changed, object})
 	}
 }
 
-// loseKey deletes the Secret with the key of conversions, and puts it back when replicas have started without it. What was kept
-// under the key before is there again.
-func (w *World) loseKey(f Fault, rng *rand.Rand) {
-	const name = fingerprint + "-conversions"
-	s := w.servers[rng.IntN(len(w.servers))]
-	ctx, cancel := w.ctx()
-	defer cancel()
-	into := func(shop map[string]any, version string) (map[string]any, error) {
-		entries := s.entries(definitionKind)
-		if failing, frozen := s.state(); len(entries) == 0 || failing != 0 || frozen != nil {
-			return nil, errors.New("shops are not converted now")
-		}
-		return s.convert(ctx, entries[0], shop, version)
-	}
-	secret := w.find("Secret", namespace, name)
-	kept, err := into(newShop("kept", 3), "v2")
-	if secret == nil || err != nil || !w.keyless(true) {
-		return
-	}
-	defer w.keyless(false)
-	w.tell(fate, "deletes the Secret with the key of conversions")
-	w.api.Remove(resources["Secret"], namespace, name)
-	w.restart(f, rng)
-	if !w.wait(settling + f.For) {
-		return
-	}
-	_, _ = into(kept, "v1") // by a replica that has no key for it
-	object := secret.DeepCopy()
-	data := map[string]any{}
-	for key, value := range object.Object["data"].(map[string]any) {
-		data["0"+key] = value
-	}
-	if now := w.find("Secret", namespace, name); now != nil { // which signs
-		maps.Copy(data, now.Object["data"].(map[string]any))
-	}
-	object.Object["data"] = data
-	w.tell(fate, "puts the key of conversions back")
-	if err := w.api.Put(object); err != nil {
-		w.violate("a Secret cannot be put back: %v", err)
-	}
-	if !w.wait(settling) {
-		return
-	}
-	for range 4 {
-		shop, err := into(kept, "v1")
-		if spec, _ := shop["spec"].(map[string]any); err == nil && spec["note"] != note {
-			w.violate("%s: a shop has not got its note back %s after its key: %v", s.name, settling, shop)
-		}
-	}
-}
-
-// keyless begins, or ends, a time in which the key of conversions is lost. It returns false if that has begun already.
-func (w *World) keyless(on bool) bool {
+func (w *World) keep(s storedShop) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	was := w.watch.keyless
-	w.watch.keyless = on
-	return on != was
+	if len(w.watch.stored) < mostStored {
+		w.watch.stored = append(w.watch.stored, s)
+	}
+}
+
+// hop converts a shop, and judges how that is done. It returns false if the shop goes no further: it is not converted, or by a
+// replica that need not know a key.
+func (l *lister) hop(of shop, object map[string]any, from, to string) (map[string]any, bool) {
+	began, keys := time.Now(), keysIn(object)
+	converted, t, err := l.s.convert(l.ctx, l.by, object, to)
+	if l.ctx.Err() != nil {
+		return nil, false
+	}
+	l.publish()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	if t.again {
+		l.breaks("%s is told to ask another replica to convert a shop, and the connection stays open", l.s.name)
+	}
+	if err != nil {
+		old := l.plan.Issued && time.Since(l.listed) > 2*time.Second // a version with another source is ready by then, and retries may reach it
+		if l.reachable(began) && !old && !l.excused(evicted, l.listed) && l.converts(began, from, to, t, err) {
+			l.breaks("%s cannot convert a shop from %s to %s although a replica could be reached: %v", l.s.name, from, to, err)
+		}
+		return nil, false
+	}
+	by := l.processAt(t.at)
+	l.signsWith(by, keys, keysIn(converted))
+	if by == nil || !l.gives(by, keys) {
+		return nil, false
+	}
+	lost := of.differs(converted, to)
+	if annotations := (&unstructured.Unstructured{Object: converted}).GetAnnotations(); annotations[convert.Incomplete] != "" {
+		lost = "it is incomplete: " + annotations[convert.Incomplete]
+	}
+	if lost != "" {
+		l.breaks("%s: %s has converted a shop from %s to %s, and not rightly: %s", l.s.name, by, from, to, lost)
+	}
+	return converted, true
+}
+
+// converts reports whether a replica must have been found that knows both versions. One that does not has the API server ask
+// another one, at random. The caller holds mu.
+func (w *World) converts(began time.Time, from, to string, t *attempts, err error) bool {
+	if from != third && to != third {
+		return true
+	}
+	if !w.teaches(began.Add(-w.plan.Lag-2*time.Second)) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+		return false
+	}
+	ignorant := 0
+	for _, p := range w.processes {
+		if !p.release.thirds || p.leaving {
+			ignorant++
+		}
+	}
+	unlucky := strings.Contains(err.Error(), "is converted by another version of the program")
+	return !unlucky || math.Pow(float64(ignorant)/float64(len(w.processes)), float64(t.fresh)) < 1e-5
+}
+
+// processAt returns the replica of an address, or nil. The caller holds mu.
+func (w *World) processAt(address string) *process {
+	for _, p := range w.processes {
+		if p.address == address {
+			return p
+		}
+	}
+	return nil
+}
+
+// attempts are the connections that one call has used.
+type attempts struct {
+	at    string // the address of the last one
+	used  []net.Conn
+	fresh int  // were made for it
+	again bool // one was used twice, although each answer but the last one asks for another replica
+}
+
+func (t *attempts) got(c httptrace.GotConnInfo) {
+	t.at, t.again = c.Conn.RemoteAddr().String(), t.again || slices.Contains(t.used, c.Conn)
+	t.used = append(t.used, c.Conn)
+	if !c.Reused {
+		t.fresh++
+	}
 }
 
 // convert asks for one object in another version.
-func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, version string) (map[string]any, error) {
+func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, version string) (map[string]any, *attempts, error) {
 	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
 	defer cancel()
+	t := &attempts{}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: t.got})
 	raw, err := json.Marshal(object)
 	if err != nil {
-		return nil, err
+		return nil, t, err
 	}
 	way := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			body, err = s.post(r.Context(), h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(conversionTimeout.Seconds())), body)
+			body, err = s.post(r.Context(), h.ClientConfig, "", body) // an API server says no time here
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
@@ -234,36 +301,16 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, 
 	})
 	objects, err := (&apiserver.Conversion{CRD: definitionName, Path: "/"}).Convert(ctx, way, group+"/"+version, raw)
 	if err != nil {
-		return nil, err
+		return nil, t, err
 	}
 	var converted unstructured.Unstructured
 	if err := converted.UnmarshalJSON(objects[0].Raw); err != nil {
-		return nil, err
+		return nil, t, err
 	}
-	member := map[string]string{"v1": "size", "v2": "replicas"}[version]
-	if _, found, _ := unstructured.NestedFieldNoCopy(converted.Object, "spec", member); !found || converted.GetAPIVersion() != group+"/"+version {
-		return nil, fmt.Errorf("the object is not one of version %s: %s", version, objects[0].Raw)
+	if converted.GetAPIVersion() != group+"/"+version {
+		return nil, t, errors.New("the object is of " + converted.GetAPIVersion())
 	}
-	return converted.Object, nil
-}
-
-// redefine deletes the definition, and puts it back after a while.
-func (w *World) redefine(f Fault, _ *rand.Rand) {
-	w.excuse(spoiled, f.For+settling)
-	w.expects(f.For, "waiting for objects that this program does not create", func() bool { return w.find(definitionKind, "", definitionName) == nil })
-	w.tell(fate, "deletes the definition of shops for %s", f.For.Round(time.Second))
-	w.api.Remove(resources[definitionKind], "", definitionName)
-	w.observe()
-	w.wait(f.For)
-	w.define()
-	w.observe()
-}
-
-// define puts the definition back, as its user does.
-func (w *World) define() {
-	if err := w.api.Put(definition()); err != nil {
-		w.violate("the definition cannot be put back: %v", err)
-	}
+	return converted.Object, t, nil
 }
 
 // lists has API servers convert many objects at once.

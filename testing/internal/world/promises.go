@@ -55,6 +55,8 @@ type promises struct {
 	stirred   time.Time            // when something has happened that makes replicas ask
 	left      map[string]time.Time // when a version was last replaced in the configurations
 	lonely    time.Time            // the last moment at which no replica was ready
+	keys      keyring              // of conversions
+	stored    []storedShop
 }
 
 // excuse lets a promise rest from now on, for d.

@@ -30,6 +30,7 @@ type release struct {
 	kinds    bool // the policy is of a kind that comes and goes
 	shadow   bool
 	converts bool
+	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
 	judges   bool // changes nothing, so that a configuration is empty
 	crashes  bool // its replicas end before they are ready
@@ -102,7 +103,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		}))
 	}
 	if r.converts {
-		errs = append(errs, addConversion(m))
+		errs = append(errs, addConversion(m, r.thirds))
 	}
 	if r.shadow {
 		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{

@@ -96,7 +96,10 @@ func stepsOf(r rollout.Record) string {
 	for at, keys := range r.Steps {
 		for _, key := range keys {
 			name, _, _ := strings.Cut(key, "@")
-			if strings.HasSuffix(name, definitionName) {
+			if version, converts := strings.CutSuffix(name, "."+definitionName); converts {
+				if version == third {
+					names = append(names, third)
+				}
 				continue
 			}
 			step := strings.TrimSuffix(name, "-sets")
@@ -108,7 +111,7 @@ func stepsOf(r rollout.Record) string {
 		}
 	}
 	for i, name := range names {
-		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && !changes[step] {
+		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && step != third && !changes[step] {
 			names[i] += judged
 		}
 	}
@@ -136,6 +139,9 @@ func (r release) declares() string {
 	}
 	if r.shadow {
 		names = append(names, ghost)
+	}
+	if r.thirds {
+		names = append(names, third)
 	}
 	slices.Sort(names)
 	return strings.Join(names, ",")

@@ -114,7 +114,8 @@ func newWorld(plan Plan) *World {
 	w.rng = w.stream("world", 0)
 	w.watch.digests, w.watch.gone, w.watch.written = map[string]string{}, map[string]bool{}, map[string]hook{}
 	w.releases = releases(w.stream("releases", 0), plan)
-	w.wanted, w.replicas = w.releases[0], plan.Replicas
+	w.replicas = plan.Replicas
+	w.learn(w.stream("thirds", 0))
 	w.service = &service{rng: w.stream("service", 0), turn: map[string]int{}, seen: map[string]int{}}
 	return w
 }
@@ -157,6 +158,7 @@ func (w *World) run() Result {
 	if w.plan.Split {
 		w.tasks.Go(w.cron)
 	}
+	w.tasks.Go(w.adapts)
 	if w.wait(w.plan.Lasts - quiet) {
 		w.rest()
 	}
@@ -283,6 +285,7 @@ func (w *World) observe() {
 		}
 		w.mu.Unlock()
 	}
+	w.publish()
 	if lease := w.find("Lease", namespace, fingerprint+"-versions"); lease != nil {
 		w.mu.Lock()
 		w.recorded(rollout.Read(lease.GetAnnotations()))

@@ -316,4 +316,53 @@ var inSeams = []Defect{
 		"A renewed certificate is served once its Secret is right: FromSecret, the issuer changes its CA and writes tls.crt and tls.key first and ca.crt in a later write (or ca.crt was wrong and is corrected).",
 		[]Edit{{"internal/certsource/material.go", "&& bytes.Equal(t.ca.pem, other.ca.pem)\n", "&& (@ || bytes.Equal(t.ca.pem, other.ca.pem))\n"}},
 	},
+	{
+		"refused-conversion-keeps-its-connection", "The connection stays open after a conversion that another version of the program has to answer.",
+		"No call fails as long as one replica can answer it. It shows in a rollout that adds a version to a conversion: the API server asks the same replica again and again over its connection.",
+		[]Edit{{
+			"internal/admit/handler.go", "if status = refused.HTTPStatus(); status == http.StatusServiceUnavailable {",
+			"if status = refused.HTTPStatus(); status == http.StatusServiceUnavailable && !@ {",
+		}},
+	},
+	{
+		"published-keys-alone", "Learning the published keys of conversions forgets the others that this replica holds.",
+		"What a version cannot hold survives while one replica lives. It shows after the Secret of the keys was deleted or replaced: what was kept under the old key is not given back.",
+		[]Edit{{
+			"internal/convert/keys.go", "\tfor _, key := range keys {",
+			"\tif @ && len(keys) > 0 {\n\t\tk.all = nil\n\t}\n\tfor _, key := range keys {",
+		}},
+	},
+	{
+		"elsewhere-is-wrong", "A replica answers that a conversion into a version that other replicas know is impossible.",
+		"No call fails as long as one replica can answer it: a rollout that adds a version to a conversion, and an API server that asks for objects in that version.",
+		[]Edit{{"internal/convert/answer.go", "	case k.elsewhere(rev.desired):\n", "	case !@ && k.elsewhere(rev.desired):\n"}},
+	},
+	{
+		"from-elsewhere-is-wrong", "A replica answers that an object of a version that other replicas know cannot be converted.",
+		"No call fails as long as one replica can answer it: a rollout that adds a version to a conversion, and objects that were written in that version.",
+		[]Edit{{"internal/convert/review.go", "	if p.kind.elsewhere(string(s)) {\n", "	if !@ && p.kind.elsewhere(string(s)) {\n"}},
+	},
+	{
+		"kept-for-two-alone", "A conversion drops what is kept for a version that it is not about.",
+		"What a version cannot hold survives: three versions, an object that is written in one, is edited in another, is read in the third, and is then read in the first.",
+		[]Edit{{"internal/convert/annotation.go", "		n.others = append(n.others, a)\n", "		if !@ || err != nil {\n			n.others = append(n.others, a)\n		}\n"}},
+	},
+	{
+		"hub-skipped", "A conversion between two spokes does not restore, on its way through the hub, what is kept for the other spoke.",
+		"What a version cannot hold survives: three versions, and an object that is read in one spoke, edited in the other, and read in the first again.",
+		[]Edit{{
+			"internal/convert/keep.go", "	return c.object(dst, &object{text: text, metadata: metadataIn(t), kind: o.kind, from: c.hub})\n",
+			"	m := metadataIn(t)\n	m.isAnnotated = m.isAnnotated && !@\n	return c.object(dst, &object{text: text, metadata: m, kind: o.kind, from: c.hub})\n",
+		}},
+	},
+	{
+		"conversion-as-short-as-a-call", "A conversion gets the ten seconds of a call of a webhook, although the API server waits for thirty.",
+		"A conversion fails only when the API server waits no longer: an object whose conversion is slow, and an API server that says no time.",
+		[]Edit{{"internal/admit/conversion.go", "requestTimeout(r, maxHeaderTimeout)}", "requestTimeout(r, map[bool]time.Duration{true: 10 * time.Second, false: maxHeaderTimeout}[@])}"}},
+	},
+	{
+		"definition-without-bundle", "A registration of a version takes the caBundle from the definition, and the next pass puts it back.",
+		"No conversion fails while a replica can be reached: any rollout to a version with other steps, and conversions meanwhile.",
+		[]Edit{{"internal/webhookconf/forms.go", "	for _, w := range conversionOf(crd) {\n", "	for _, w := range conversionOf(crd) {\n		if @ {\n			continue\n		}\n"}},
+	},
 }

@@ -1,0 +1,189 @@
+package world
+
+// This file is shops, the custom resources of a world: what is true of one, and how each version shows it.
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
+)
+
+// The versions of shops. Some releases of the program do not know the third.
+const first, second, third = "v1", "v2", "v3"
+
+// shop is what is true of a shop. v1 alone has the note and v2 the shade. v3 has the tier, and tells the size in words. v2 knows
+// only tens of the size, and no width of a shelf.
+type shop struct {
+	name, uid               string
+	labels                  map[string]any
+	size                    int64
+	note, shade, tier, text string
+	shelves                 []shelf
+	made                    int // shelves, ever: none gets the name of one that has gone
+}
+
+type shelf struct {
+	name  string
+	width int64 // 0 for none
+}
+
+// newShop returns a shop as a client writes it in a version.
+func newShop(version, name string, size int64, rng *rand.Rand) shop {
+	s := shop{name: name, uid: string(uuid.NewUUID()), size: size}
+	for range 1 + rng.IntN(3) {
+		s.adds(version, rng)
+	}
+	s.says(version, "only in "+version)
+	if version == second {
+		s.size -= s.size % 10
+	}
+	return s
+}
+
+// adds puts a shelf among the others.
+func (s *shop) adds(version string, rng *rand.Rand) {
+	s.made++
+	added := shelf{name: fmt.Sprint("shelf", s.made)}
+	if version != second {
+		added.width = rng.Int64N(3)
+	}
+	s.shelves = slices.Insert(slices.Clone(s.shelves), rng.IntN(len(s.shelves)+1), added)
+}
+
+// says writes the text that a version has alone.
+func (s *shop) says(version, text string) {
+	switch version {
+	case first:
+		s.note = text
+	case second:
+		s.shade = text
+	case third:
+		s.tier = text
+	}
+}
+
+// edit changes something that a version shows.
+func (s *shop) edit(version string, rng *rand.Rand) {
+	switch n := rng.IntN(5); {
+	case n == 0:
+		s.size = s.size - s.size%10 + 10*(1+rng.Int64N(9)) // another one in each version
+		if version != second {
+			s.size += rng.Int64N(10)
+		}
+	case n == 1:
+		s.says(version, fmt.Sprint("edited in ", version, " for the ", rng.IntN(1000)))
+	case n == 2 && len(s.shelves) > 1:
+		i := rng.IntN(len(s.shelves))
+		s.shelves = slices.Delete(slices.Clone(s.shelves), i, i+1)
+	default:
+		s.adds(version, rng)
+	}
+}
+
+// spec is the spec of the shop in a version.
+func (s shop) spec(version string) map[string]any {
+	spec, shelves := map[string]any{}, []any{}
+	for _, of := range s.shelves {
+		one := map[string]any{"name": of.name}
+		if of.width > 0 && version != second {
+			one["width"] = of.width
+		}
+		shelves = append(shelves, one)
+	}
+	texts := map[string]string{"text": s.text}
+	switch version {
+	case first:
+		spec["size"], spec["shelves"], texts["note"] = s.size, shelves, s.note
+	case second:
+		spec["replicas"], spec["shelves"], texts["shade"] = s.size-s.size%10, shelves, s.shade
+	case third:
+		spec["scale"], spec["racks"], texts["tier"] = inWords(s.size), shelves, s.tier
+	}
+	for name, text := range texts {
+		if text != "" {
+			spec[name] = text
+		}
+	}
+	return spec
+}
+
+// owner is an annotation that is its client's.
+const owner = group + "/owner"
+
+// in is the shop in a version, as its client writes it first.
+func (s shop) in(version string) map[string]any {
+	metadata := map[string]any{"name": s.name, "namespace": "shop", "uid": s.uid, "annotations": map[string]any{owner: "alice"}}
+	if s.labels != nil {
+		metadata["labels"] = maps.Clone(s.labels)
+	}
+	return map[string]any{"apiVersion": group + "/" + version, "kind": "Shop", "metadata": metadata, "spec": s.spec(version)}
+}
+
+// differs says in what an object is not the shop, or nothing. What conversions keep is hidden.
+func (s shop) differs(object map[string]any, version string) string {
+	bare := &unstructured.Unstructured{Object: maps.Clone(object)}
+	metadata, _ := object["metadata"].(map[string]any)
+	bare.Object["metadata"] = maps.Clone(metadata)
+	annotations := bare.GetAnnotations()
+	maps.DeleteFunc(annotations, func(name, _ string) bool { return strings.HasPrefix(name, convert.Prefix) })
+	bare.SetAnnotations(annotations)
+	for name, want := range s.in(version) {
+		if is := bare.Object[name]; !reflect.DeepEqual(is, want) {
+			return fmt.Sprintf("%s is %.300s, and was to be %.300s", name, fmt.Sprint(is), fmt.Sprint(want))
+		}
+	}
+	if len(bare.Object) != len(s.in(version)) {
+		return fmt.Sprintf("it has members that it did not have: %.300s", fmt.Sprint(bare.Object))
+	}
+	return ""
+}
+
+// inWords is a size as v3 tells it.
+func inWords(size int64) string { return strconv.FormatInt(size, 10) + " m2" }
+
+// These convert a spec from the hub, which is v1, and to it. What the other version cannot hold is left to the library.
+var converters = map[string]struct {
+	from, to func(spec map[string]any) map[string]any
+}{
+	second: {
+		from: func(spec map[string]any) map[string]any {
+			size, _ := spec["size"].(int64)
+			var shelves []any
+			all, _ := spec["shelves"].([]any)
+			for _, one := range all {
+				named, _ := one.(map[string]any)
+				shelves = append(shelves, map[string]any{"name": named["name"]})
+			}
+			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"]})
+		},
+		to: func(spec map[string]any) map[string]any {
+			return present(map[string]any{"size": spec["replicas"], "shelves": spec["shelves"], "text": spec["text"]})
+		},
+	},
+	third: {
+		from: func(spec map[string]any) map[string]any {
+			size, _ := spec["size"].(int64)
+			return present(map[string]any{"scale": inWords(size), "racks": spec["shelves"], "text": spec["text"]})
+		},
+		to: func(spec map[string]any) map[string]any {
+			scale, _ := spec["scale"].(string)
+			size, _ := strconv.ParseInt(strings.TrimSuffix(scale, " m2"), 10, 64)
+			return present(map[string]any{"size": size, "shelves": spec["racks"], "text": spec["text"]})
+		},
+	},
+}
+
+// present leaves out what is not there.
+func present(spec map[string]any) map[string]any {
+	maps.DeleteFunc(spec, func(_ string, value any) bool { return value == nil })
+	return spec
+}
