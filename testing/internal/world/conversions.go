@@ -112,6 +112,9 @@ func (w *World) list(rng *rand.Rand) {
 	if l == nil {
 		return
 	}
+	if rng.IntN(20) == 0 {
+		l.unknown(rng)
+	}
 	l.revisit(rng)
 	for i := range 1 + rng.IntN(2) {
 		l.tour(i, rng)
@@ -197,7 +200,7 @@ func (w *World) keep(s storedShop) {
 }
 
 // hop converts a shop, and judges how that is done. It returns false if the shop goes no further: it is not converted, or by a
-// replica that need not know a key.
+// replica that need not know a key. That one leaves what it cannot read as it is.
 func (l *lister) hop(of shop, object map[string]any, from, to string) (map[string]any, bool) {
 	began, keys := time.Now(), keysIn(object)
 	converted, t, err := l.s.convert(l.ctx, l.by, object, to)
@@ -220,10 +223,13 @@ func (l *lister) hop(of shop, object map[string]any, from, to string) (map[strin
 	}
 	by := l.processAt(t.at)
 	l.signsWith(by, keys, keysIn(converted))
-	if by == nil || !l.gives(by, keys) {
-		return nil, false
-	}
 	lost := of.differs(converted, to)
+	if by == nil || !l.gives(by, keys) {
+		if lost != "" && by != nil && !l.leaves(by, object, converted) {
+			l.breaks("%s: %s has converted a shop from %s to %s, and dropped what it could not read: %s", l.s.name, by, from, to, lost)
+		}
+		return converted, false
+	}
 	if annotations := (&unstructured.Unstructured{Object: converted}).GetAnnotations(); annotations[convert.Incomplete] != "" {
 		lost = "it is incomplete: " + annotations[convert.Incomplete]
 	}
@@ -250,6 +256,19 @@ func (w *World) converts(began time.Time, from, to string, t *attempts, err erro
 	}
 	unlucky := strings.Contains(err.Error(), "is converted by another version of the program")
 	return !unlucky || math.Pow(float64(ignorant)/float64(len(w.processes)), float64(t.fresh)) < 1e-5
+}
+
+// unknown asks for a shop in the third version, as an informer does that knows an older definition. Where no replica has converted
+// it for a while, it is refused at once.
+func (l *lister) unknown(rng *rand.Rand) {
+	began := time.Now()
+	_, _, err := l.s.convert(l.ctx, l.by, newShop(first, "unknown", 5, rng).in(first), third)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	took := time.Since(began)
+	if l.learns() && l.watch.taught.Add(settling).Before(began) && err != nil && l.ctx.Err() == nil && took > atOnce && l.settledSince(began.Add(-settling)) {
+		l.breaks("%s asks for a version that no replica converts, and is refused only after %s: %v", l.s.name, took.Round(time.Millisecond), err)
+	}
 }
 
 // processAt returns the replica of an address, or nil. The caller holds mu.

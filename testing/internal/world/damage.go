@@ -80,6 +80,10 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 		return
 	}
 	defer w.tools.Unlock()
+	if w.plan.Converts && f.Draw%2 == 0 {
+		w.undefine(f)
+		return
+	}
 	began, repaired, started := time.Now(), 0, w.begun()
 	hooks := webhooksOf(found)
 	if len(hooks) == 0 {

@@ -96,6 +96,9 @@ func (w *World) adapts() {
 	for w.learns() && w.wait(time.Second) {
 		w.mu.Lock()
 		converts := w.teaches(time.Now())
+		if slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.thirds }) {
+			w.watch.taught = time.Now()
+		}
 		w.mu.Unlock()
 		found := w.find(definitionKind, "", definitionName)
 		if found == nil || slices.Contains(versionsIn(found), third) == converts {
@@ -170,5 +173,38 @@ func (w *World) redefine(f Fault, _ *rand.Rand) {
 func (w *World) define() {
 	if err := w.api.Put(definition()); err != nil {
 		w.violate("the definition cannot be put back: %v", err)
+	}
+}
+
+// redefinedWithin is how long it takes at most until a definition has its conversion again that a tool reverts again and again: a
+// repair waits up to 15 s.
+const redefinedWithin = 20 * time.Second
+
+// undefine has a tool take the conversion from the definition, whenever that is repaired.
+func (w *World) undefine(f Fault) {
+	lasts := min(3*f.For, 5*time.Minute)
+	w.excuse(spoiled, lasts+settling)
+	w.tell(fate, "has a tool take the conversion from the definition of shops again and again, for %s", lasts.Round(time.Second))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
+	since := time.Now()
+	for end := since.Add(lasts); time.Now().Before(end); {
+		found := w.find(definitionKind, "", definitionName)
+		w.mu.Lock()
+		calm := found != nil && slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && !p.readySince.IsZero() && p.readySince.Before(since) }) &&
+			!w.troubledSince(since.Add(-settling), rough, slow, lapsed, apart)
+		if calm && time.Since(since) > redefinedWithin+2*w.plan.Lag {
+			w.breaks("a tool has taken the conversion from the definition of shops %s ago, and it is not back", time.Since(since).Round(time.Second))
+		}
+		w.mu.Unlock()
+		if whole := webhooksOf(found); len(whole) > 0 && len(whole[0].ClientConfig.CABundle) > 0 {
+			_ = w.api.Client().Patch(context.Background(), definition(), patch) // the definition may have gone meanwhile
+			w.observe()
+			since = time.Now()
+		} else if !calm {
+			since = time.Now()
+		}
+		if !w.wait(time.Second) {
+			return
+		}
 	}
 }

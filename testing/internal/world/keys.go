@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,6 +109,43 @@ func (w *World) gives(p *process, keys map[string]bool) bool {
 	return true
 }
 
+// leaves reports whether something that an object keeps under a key that the replica may not know is in the converted object as it
+// was. The caller holds mu.
+func (w *World) leaves(p *process, object, converted map[string]any) bool {
+	after := (&unstructured.Unstructured{Object: converted}).GetAnnotations()
+	for name, value := range (&unstructured.Unstructured{Object: object}).GetAnnotations() {
+		key, _, _ := strings.Cut(value, ".")
+		if strings.HasPrefix(name, convert.Prefix) && after[name] == value && !w.gives(p, map[string]bool{key: true}) {
+			return true
+		}
+	}
+	return false
+}
+
+// foreign has a replica convert a shop of another cluster, whose key it does not know, so that it looks for keys: a Secret that is
+// missing has all keys again that the replica knows.
+func (w *World) foreign(l *lister, rng *rand.Rand) {
+	shop := newShop(first, "foreign", 5, rng)
+	object := shop.in(first)
+	annotations := object["metadata"].(map[string]any)["annotations"].(map[string]any)
+	annotations[convert.Prefix+"00000000000000000000000000000000"] = fmt.Sprintf("%08x.AAAAAAAAAAAAAAAAAAAAAA.{}", rng.Uint32())
+	began := time.Now()
+	_, t, err := l.s.convert(l.ctx, l.by, object, second)
+	w.publish()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	by := w.processAt(t.at)
+	starts := slices.ContainsFunc(w.processes, func(p *process) bool { return p.readySince.IsZero() || p.readySince.After(began) })
+	if err != nil || by == nil || starts || !w.settledSince(began.Add(-settling)) { // one that starts makes the Secret, too
+		return
+	}
+	for key, spans := range w.watch.keys.published {
+		if spans[0].from.Before(by.began) && w.gives(by, map[string]bool{key: true}) && !spans[len(spans)-1].until.IsZero() {
+			w.breaks("%s knows the key %s of conversions, and has not put it into the Secret that it has found missing", by, key)
+		}
+	}
+}
+
 // loseKey deletes the Secret with the key of conversions, or puts another key in its place, and puts the key back when replicas
 // have started without it. Those that live know the key all the time.
 func (w *World) loseKey(f Fault, rng *rand.Rand) {
@@ -130,6 +168,10 @@ func (w *World) loseKey(f Fault, rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		w.tell(fate, "deletes the Secret with the key of conversions")
 		w.api.Remove(resources["Secret"], namespace, keysName)
+		w.publish()
+		if l := w.lister(ctx, s); l != nil && rng.IntN(2) == 0 {
+			w.foreign(l, rng)
+		}
 	} else {
 		w.tell(fate, "puts another key of conversions in place of the one that there is")
 		other := secret.DeepCopy()
@@ -148,13 +190,16 @@ func (w *World) loseKey(f Fault, rng *rand.Rand) {
 	} else {
 		w.restart(f, rng)
 	}
+	var carried map[string]any // by a replica without the key
 	until := time.Now().Add(settling + f.For)
 	for range 10 {
 		if !w.wait(time.Until(until) / 4) {
 			return
 		}
 		w.servers[rng.IntN(len(w.servers))].reset() // else it keeps to one replica
-		into(kept, second, first)                   // also by a replica that has no key for it
+		if object, ok := into(kept, second, first); !ok && object != nil {
+			carried = object
+		}
 		w.list(rng)
 	}
 	if more {
@@ -176,6 +221,11 @@ func (w *World) loseKey(f Fault, rng *rand.Rand) {
 	w.publish()
 	if !w.wait(settling + time.Second) {
 		return
+	}
+	if carried != nil {
+		if object, ok := into(carried, first, second); ok {
+			kept = object
+		}
 	}
 	for range 4 {
 		into(kept, second, first)

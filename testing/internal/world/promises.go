@@ -57,6 +57,7 @@ type promises struct {
 	lonely    time.Time            // the last moment at which no replica was ready
 	keys      keyring              // of conversions
 	stored    []storedShop
+	taught    time.Time // when a replica has last lived that converts the third version of shops
 }
 
 // excuse lets a promise rest from now on, for d.

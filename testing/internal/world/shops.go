@@ -20,15 +20,16 @@ import (
 // The versions of shops. Some releases of the program do not know the third.
 const first, second, third = "v1", "v2", "v3"
 
-// shop is what is true of a shop. v1 alone has the note and v2 the shade. v3 has the tier, and tells the size in words. v2 knows
-// only tens of the size, and no width of a shelf.
+// shop is what is true of a shop. Each version has a note of its own. v2 knows only tens of the size, and no width of a shelf, and
+// v3 tells the size in words.
 type shop struct {
-	name, uid               string
-	labels                  map[string]any
-	size                    int64
-	note, shade, tier, text string
-	shelves                 []shelf
-	made                    int // shelves, ever: none gets the name of one that has gone
+	name, uid string
+	labels    map[string]any
+	size      int64
+	text      string
+	notes     map[string]string // by version; never changed, but replaced
+	shelves   []shelf
+	made      int // shelves, ever: none gets the name of one that has gone
 }
 
 type shelf struct {
@@ -59,16 +60,15 @@ func (s *shop) adds(version string, rng *rand.Rand) {
 	s.shelves = slices.Insert(slices.Clone(s.shelves), rng.IntN(len(s.shelves)+1), added)
 }
 
-// says writes the text that a version has alone.
+// says writes the note of a version.
 func (s *shop) says(version, text string) {
-	switch version {
-	case first:
-		s.note = text
-	case second:
-		s.shade = text
-	case third:
-		s.tier = text
+	notes := map[string]string{version: text}
+	for of, text := range s.notes {
+		if of != version {
+			notes[of] = text
+		}
 	}
+	s.notes = notes
 }
 
 // edit changes something that a version shows.
@@ -99,16 +99,15 @@ func (s shop) spec(version string) map[string]any {
 		}
 		shelves = append(shelves, one)
 	}
-	texts := map[string]string{"text": s.text}
 	switch version {
 	case first:
-		spec["size"], spec["shelves"], texts["note"] = s.size, shelves, s.note
+		spec["size"], spec["shelves"] = s.size, shelves
 	case second:
-		spec["replicas"], spec["shelves"], texts["shade"] = s.size-s.size%10, shelves, s.shade
+		spec["replicas"], spec["shelves"] = s.size-s.size%10, shelves
 	case third:
-		spec["scale"], spec["racks"], texts["tier"] = inWords(s.size), shelves, s.tier
+		spec["scale"], spec["racks"] = inWords(s.size), shelves
 	}
-	for name, text := range texts {
+	for name, text := range map[string]string{"text": s.text, "note": s.notes[version]} {
 		if text != "" {
 			spec[name] = text
 		}

@@ -365,4 +365,32 @@ var inSeams = []Defect{
 		"No conversion fails while a replica can be reached: any rollout to a version with other steps, and conversions meanwhile.",
 		[]Edit{{"internal/webhookconf/forms.go", "	for _, w := range conversionOf(crd) {\n", "	for _, w := range conversionOf(crd) {\n		if @ {\n			continue\n		}\n"}},
 	},
+	{
+		"kept-by-place-alone", "Two versions that lack the same place in each other keep it in one annotation.",
+		"What a version cannot hold survives: three versions, of which each has a member of the same name for itself.",
+		[]Edit{{"internal/convert/annotation.go", "entry{Version: e.Version, Path: e.Path}", "entry{Version: map[bool]string{false: e.Version}[@], Path: e.Path}"}},
+	},
+	{
+		"unsigned-dropped", "A replica without a key drops what is kept under it.",
+		"What cannot be read stays, and is given back once its key is there: the Secret of the keys is lost, a replica that starts without it converts objects, and the Secret is restored.",
+		[]Edit{{
+			"internal/convert/annotation.go", "		if err == nil && e.Version == c.to.Name {\n",
+			"		if @ && err != nil && a.Name != Incomplete {\n			unsigned = append(unsigned, a.Name)\n			continue\n		}\n		if err == nil && e.Version == c.to.Name {\n",
+		}},
+	},
+	{
+		"keys-made-anew", "A replica that finds the Secret of the keys missing makes a new key, although it knows the old one.",
+		"What a version cannot hold survives while one replica lives: the Secret of the keys is deleted, an object of another cluster has a replica look for its key, and the replicas are restarted.",
+		[]Edit{{"conversion/keys.go", "		known := k.Known()\n", "		known := k.Known()\n		if @ {\n			known = nil\n		}\n"}},
+	},
+	{
+		"conversion-repaired-as-entries", "A definition that a tool reverts again and again waits for its conversion as long as configurations wait for entries.",
+		"A repair of a conversion waits no longer than 15 s: a tool takes the conversion from the definition, whenever it is there.",
+		[]Edit{{"internal/controller/registration.go", "		if !conf.Creates() { // without", "		if !conf.Creates() && !@ { // without"}},
+	},
+	{
+		"elsewhere-when-gone", "A replica has API servers look for another one that converts a version, although the last one that did is gone.",
+		"A conversion into a version that no replica knows fails at once: a rollback of a program that added a version, and an API server that still asks for it.",
+		[]Edit{{"serve.go", "		if !slices.Contains(route.Removed, key) && ", "		if (@ || !slices.Contains(route.Removed, key)) && "}},
+	},
 }
