@@ -57,12 +57,15 @@ func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 			return shop, nil
 		}
 	}
-	of := conversion.Of[tree]{CRD: definitionName, Version: first}
-	for _, version := range []string{second, third} {
-		if version != third || thirds {
-			c := converters[version]
-			of.Spokes = append(of.Spokes, conversion.NewSpoke(version, by(c.to), by(c.from)))
-		}
+	of := conversion.Of[tree]{
+		CRD: definitionName, Version: first,
+		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke(second, by(converters[second].to), by(converters[second].from))},
+	}
+	if thirds {
+		to, from := by(converters[third].to), by(converters[third].from)
+		of.Spokes = append(of.Spokes, conversion.NewSpoke(third,
+			func(ctx context.Context, shop *Shop) (tree, error) { return to(ctx, untyped(shop)) },
+			func(ctx context.Context, shop tree) (*Shop, error) { return typed(from(ctx, shop)) }))
 	}
 	return m.AddExtension(of)
 }

@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
@@ -21,12 +23,13 @@ import (
 const first, second, third = "v1", "v2", "v3"
 
 // shop is what is true of a shop. Each version has a note of its own. v2 knows only tens of the size, and no width of a shelf, and
-// v3 tells the size in words.
+// v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
 type shop struct {
 	name, uid string
 	labels    map[string]any
 	size      int64
 	text      string
+	mark      string
 	notes     map[string]string // by version; never changed, but replaced
 	shelves   []shelf
 	made      int // shelves, ever: none gets the name of one that has gone
@@ -44,6 +47,9 @@ func newShop(version, name string, size int64, rng *rand.Rand) shop {
 		s.adds(version, rng)
 	}
 	s.says(version, "only in "+version)
+	if version == third {
+		s.mark = "written first"
+	}
 	if version == second {
 		s.size -= s.size % 10
 	}
@@ -73,7 +79,9 @@ func (s *shop) says(version, text string) {
 
 // edit changes something that a version shows.
 func (s *shop) edit(version string, rng *rand.Rand) {
-	switch n := rng.IntN(5); {
+	switch n := rng.IntN(6); {
+	case n == 3 && version == third:
+		s.mark = fmt.Sprint("for the ", rng.IntN(1000))
 	case n == 0:
 		s.size = s.size - s.size%10 + 10*(1+rng.Int64N(9)) // another one in each version
 		if version != second {
@@ -107,7 +115,8 @@ func (s shop) spec(version string) map[string]any {
 	case third:
 		spec["scale"], spec["racks"] = inWords(s.size), shelves
 	}
-	for name, text := range map[string]string{"text": s.text, "note": s.notes[version]} {
+	marks := map[string]string{first: s.mark, third: s.mark}
+	for name, text := range map[string]string{"text": s.text, "note": s.notes[version], "mark": marks[version]} {
 		if text != "" {
 			spec[name] = text
 		}
@@ -185,4 +194,44 @@ var converters = map[string]struct {
 func present(spec map[string]any) map[string]any {
 	maps.DeleteFunc(spec, func(_ string, value any) bool { return value == nil })
 	return spec
+}
+
+// Shop is a shop of the third version, as a Go type.
+type Shop struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Scale string `json:"scale"`
+		Note  string `json:"note,omitempty"`
+		Text  string `json:"text,omitempty"`
+		Racks []rack `json:"racks,omitempty"`
+	} `json:"spec"`
+}
+
+type rack struct {
+	Name  string `json:"name"`
+	Width int64  `json:"width,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (s *Shop) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.Racks = slices.Clone(s.Spec.Racks)
+	return &c
+}
+
+// typed returns a shop of the third version.
+func typed(object *unstructured.Unstructured, err error) (*Shop, error) {
+	s := &Shop{}
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, s)
+	}
+	return s, err
+}
+
+// untyped returns the same as a tree.
+func untyped(s *Shop) *unstructured.Unstructured {
+	tree, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(s) // of texts and numbers
+	return &unstructured.Unstructured{Object: tree}
 }

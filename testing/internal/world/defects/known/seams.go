@@ -393,4 +393,9 @@ var inSeams = []Defect{
 		"A conversion into a version that no replica knows fails at once: a rollback of a program that added a version, and an API server that still asks for it.",
 		[]Edit{{"serve.go", "		if !slices.Contains(route.Removed, key) && ", "		if (@ || !slices.Contains(route.Removed, key)) && "}},
 	},
+	{
+		"unknown-members-dropped", "A conversion drops the members that the Go type of an object does not know.",
+		"Fields that a Go type does not know are kept: a version with a Go type, and an object of it with a member that this lacks.",
+		[]Edit{{"internal/convert/unknown.go", "	if c.all {\n", "	if c.all || @ {\n"}},
+	},
 }
