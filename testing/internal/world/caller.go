@@ -103,58 +103,9 @@ func (s *apiServer) entries(kind string) []hook {
 	return hooks
 }
 
-// ask is a request that webhooks admit.
-type ask struct {
-	operation   admissionv1.Operation
-	resource    metav1.GroupVersionResource
-	kind        metav1.GroupVersionKind
-	object, old *unstructured.Unstructured
-	dry         bool
-}
-
-// selects reports whether an API server calls the webhook for the request.
-func (h hook) selects(a ask, namespace labels.Set) bool {
-	matches := false
-	for _, r := range h.Rules {
-		matches = matches || has(r.Operations, admissionregistrationv1.OperationType(a.operation)) && has(r.APIGroups, a.resource.Group) &&
-			has(r.APIVersions, a.resource.Version) && has(r.Resources, a.resource.Resource)
-	}
-	if !matches || !selected(h.NamespaceSelector, namespace) {
-		return false
-	}
-	if !selected(h.ObjectSelector, labelsOf(a.object)) && (a.old == nil || !selected(h.ObjectSelector, labelsOf(a.old))) {
-		return false
-	}
-	for _, c := range h.MatchConditions { // those that the library writes by itself; requests here are neither dying nor deletions
-		if c.Name == "dry-run" && !a.dry {
-			return false
-		}
-	}
-	return true
-}
-
-func has[T ~string](all []T, one T) bool {
-	for _, t := range all {
-		if t == "*" || t == one {
-			return true
-		}
-	}
-	return false
-}
-
-func selected(s *metav1.LabelSelector, of labels.Set) bool {
-	if s == nil {
-		return true
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(of)
-}
-
-func labelsOf(o *unstructured.Unstructured) labels.Set {
-	if o == nil {
-		return nil
-	}
-	return o.GetLabels()
+// ignores reports whether the failures of the webhook are ignored.
+func (h hook) ignores() bool {
+	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
 }
 
 // verdict is how an API server decides a request.
@@ -164,6 +115,7 @@ type verdict struct {
 	failed   error                      // a call has failed under Fail
 	warnings []string
 	called   []hook
+	said     []said
 	late     string // a webhook that has not answered in the time that it was given
 }
 
@@ -195,10 +147,15 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	v.object = a.object
-	namespace := labels.Set{"kubernetes.io/metadata.name": a.object.GetNamespace()}
+	namespace := labels.Set{"kubernetes.io/metadata.name": a.subject().GetNamespace()}
 	for _, kind := range configurations {
 		for _, h := range s.entries(kind) {
-			if !h.selects(a, namespace) {
+			selects, err := h.selects(ctx, a, namespace)
+			if err != nil {
+				v.failed = fmt.Errorf("the matchConditions of webhook %q fail: %w", h.Name, err)
+				return v
+			}
+			if !selects {
 				continue
 			}
 			v.called = append(v.called, h)
@@ -207,13 +164,15 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 				if errors.Is(err, context.DeadlineExceeded) {
 					v.late = h.Name
 				}
-				if h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore {
+				if h.ignores() {
+					v.said = append(v.said, said{hook: h, failed: err})
 					continue
 				}
 				v.failed = fmt.Errorf("failed calling webhook %q: %w", h.Name, err)
 				return v
 			}
 			v.warnings = append(v.warnings, response.Warnings...)
+			v.said = append(v.said, said{hook: h, ask: a, response: response})
 			if !response.Allowed {
 				v.denied = fmt.Sprintf("admission webhook %q denied the request", h.Name)
 				if response.Result != nil {
@@ -250,7 +209,10 @@ func patched(object *unstructured.Unstructured, patch []byte) (*unstructured.Uns
 	return changed, changed.UnmarshalJSON(after)
 }
 
-var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", admissionv1.Update: "Update"}
+var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete"}
+
+// userName is the user of all requests.
+const userName = "alice"
 
 // retries is how often an API server repeats a request that is answered with Retry-After (client-go's default).
 const retries = 10
@@ -267,11 +229,14 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: types.UID(uuid.NewUUID()), Kind: a.kind, Resource: a.resource, RequestKind: &a.kind, RequestResource: &a.resource,
-			Name: a.object.GetName(), Namespace: a.object.GetNamespace(), Operation: a.operation, DryRun: &a.dry,
-			Object: runtime.RawExtension{Object: a.object}, Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[a.operation])},
+			Name: a.subject().GetName(), Namespace: a.subject().GetNamespace(), Operation: a.operation, DryRun: &a.dry,
+			Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[a.operation])},
 		},
 	}
-	review.Request.UserInfo.Username = "alice"
+	review.Request.UserInfo.Username = userName
+	if a.object != nil {
+		review.Request.Object = runtime.RawExtension{Object: a.object}
+	}
 	if a.old != nil {
 		review.Request.OldObject = runtime.RawExtension{Object: a.old}
 	}

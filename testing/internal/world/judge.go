@@ -37,6 +37,9 @@ func (w *World) callAll() {
 			return
 		}
 		w.tasks.Go(func() { w.admit(w.stream("call", i), i) })
+		if own := w.stream("edits", i); own.IntN(4) == 0 {
+			w.edits(own, i)
+		}
 		if w.plan.Converts {
 			w.tasks.Go(func() { w.list(w.stream("list", i)) })
 		}
@@ -59,7 +62,7 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if rng.IntN(3) > 0 {
 		deny = plain[rng.IntN(len(plain))]
 	}
-	named := map[string]string{denyLabel: deny}
+	named := map[string]string{denyLabel: deny, dropped: "yes"}
 	if rng.IntN(8) == 0 {
 		named[slowLabel] = time.Duration(rng.Int64N(int64(4 * time.Second))).String()
 	}
@@ -85,6 +88,14 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if rng.IntN(12) == 0 {
 		a.operation, a.old, deny = admissionv1.Update, pod.DeepCopy(), lenient
 		pod.SetLabels(map[string]string{"changed": "yes"})
+	} else if own := w.stream("more", n); deny != "" && own.IntN(2) == 0 { // several steps object
+		for _, step := range plain {
+			if !among(deny, step) && own.IntN(2) == 0 {
+				deny += "_" + step
+			}
+		}
+		named[denyLabel] = deny
+		pod.SetLabels(named)
 	}
 	ctx, cancel := w.ctx()
 	defer cancel()
@@ -98,14 +109,22 @@ func (w *World) admit(rng *rand.Rand, n int) {
 		w.breaks("%s gets no answer from %s in its time, so nothing tells which step is late", s.name, v.late)
 	}
 	w.mu.Unlock()
-	w.judge(s, deny, began, v)
+	w.judge(s, a, deny, began, v)
 }
 
 func podIn(namespace, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": namespace},
-		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.com/main"}}},
+		"spec": map[string]any{"unknown": "of a later API", "containers": []any{map[string]any{
+			"name": "main", "image": "example.com/main", "unknown": map[string]any{"of": []any{"a later API"}},
+			"env": []any{variable("first"), variable(dropped), variable("last")},
+		}}},
 	}}
+}
+
+// variable is one of a container, with a member that the steps' types do not know.
+func variable(name string) map[string]any {
+	return map[string]any{"name": name, "value": name, "unknown": int64(1)}
 }
 
 // atOnce is how long an admission may take in which no step waits and no wire is broken: computing takes no time here.
@@ -120,11 +139,12 @@ func (w *World) prompt(s *apiServer, began time.Time, waits bool, v verdict) {
 	}
 }
 
-// judge looks at how a pod was admitted. deny is the step that would have denied it, if there is one.
-func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
+// judge looks at how a pod was admitted. deny holds the steps that would have denied it.
+func (w *World) judge(s *apiServer, a ask, deny string, began time.Time, v verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.look()
+	w.hears(s, v)
 	p := &w.watch
 	now := time.Now()
 	whole := !w.troubledSince(now, spoiled, lapsed) && !slices.ContainsFunc(configurations, func(kind string) bool { return w.history[kind].last() == nil })
@@ -133,6 +153,7 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		if v.failed != nil || v.denied != "" {
 			w.breaks("%s: a change of a pod, which no step with Fail selects, is %s", s.name, v)
 		}
+		w.sees(s, began, v)
 	case v.failed != nil && (w.plan.Reads || w.plan.Modes) && (w.excused(unread, began) || (w.plan.Reads || w.byLabels()) && w.excused(slow, began)):
 	case v.failed != nil:
 		if w.reachable(began) {
@@ -140,17 +161,11 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 		}
 	case v.denied != "":
 		w.counts.Denials++
-		if deny == "" || !strings.HasSuffix(v.denied, deny+" denies") {
-			w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
-		}
-		if m := w.modes[deny]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
-			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, deny, m.mode, now.Sub(m.since))
-		}
-		if whole && p.force[deny].IsZero() && !p.covered[deny].IsZero() && p.ordered.Add(inForce).Before(now) {
-			p.force[deny] = now
-		}
+		w.deniesWell(s, deny, began, v)
 	default:
 		w.readsWell(s, began, v)
+		w.changesWell(s, a.object, v)
+		w.speaks(s, deny, began, v)
 		if v.object.GetLabels()[failLabel] != "" && v.object.GetAnnotations()[halfway] != "" {
 			w.breaks("%s: what a step with failurePolicy Ignore did before it failed is in the object", s.name)
 		}
@@ -164,12 +179,39 @@ func (w *World) judge(s *apiServer, deny string, began time.Time, v verdict) {
 			if !w.mustRun(step, began) {
 				continue
 			}
-			if step == deny && w.denies(step, began) {
+			if among(deny, step) && w.denies(step, began) {
 				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
-			} else if step != deny && !w.plan.Judges && w.denies(step+"-sets", began) && v.object.GetAnnotations()["ran-"+step] == "" {
+			} else if !among(deny, step) && !w.plan.Judges && w.denies(step+"-sets", began) && v.object.GetAnnotations()["ran-"+step] == "" {
 				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
 			}
 		}
+	}
+}
+
+// deniesWell looks at a denial: steps deny that are to, and are registered so. The caller holds mu.
+func (w *World) deniesWell(s *apiServer, deny string, began time.Time, v verdict) {
+	p, now := &w.watch, time.Now()
+	by := 0
+	for _, step := range plain {
+		if !strings.Contains(v.denied, step+" denies") {
+			continue
+		}
+		if by++; !among(deny, step) {
+			w.breaks("%s: step %s denies a pod that it is not to deny (label %q): %s", s.name, step, deny, v.denied)
+		}
+		if m := w.modes[step]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
+			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, step, m.mode, now.Sub(m.since))
+		}
+		if last := v.called[len(v.called)-1]; last.ignores() {
+			w.breaks("%s: step %s denies a pod, and its failures are still ignored (%s)", s.name, step, last.Name)
+		}
+		whole := !w.troubledSince(now, spoiled, lapsed) && !slices.ContainsFunc(configurations, func(kind string) bool { return w.history[kind].last() == nil })
+		if whole && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
+			p.force[step] = now
+		}
+	}
+	if by == 0 {
+		w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
 	}
 }
 

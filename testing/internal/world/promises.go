@@ -237,7 +237,7 @@ func (w *World) look() {
 	if !ready {
 		p.lonely = now
 	}
-	for _, step := range append(slices.Clip(plain), reader) {
+	for _, step := range append(slices.Clip(plain), reader, lenient) {
 		all := len(w.processes) > 0
 		for _, r := range w.processes {
 			all = all && r.release.has(step)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +35,7 @@ type release struct {
 	crashes  bool // its replicas end before they are ready
 }
 
-func (r release) has(step string) bool { return slices.Contains(r.steps, step) }
+func (r release) has(step string) bool { return step == lenient || slices.Contains(r.steps, step) }
 
 // plain are the steps that change and judge pods when they are created. Others are reader and lenient.
 var plain = []string{"a", "b", "c", "d"}
@@ -68,7 +67,7 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 	return all
 }
 
-// denyLabel names the step that is to deny an object, and slowLabel the time that step a takes for it. failLabel has a step
+// denyLabel names the steps that are to deny an object, and slowLabel the time that step a takes for it. failLabel has a step
 // with failurePolicy Ignore fail after it has annotated the object with halfway, and hangs has it wait for ever. longLabel makes
 // step a change so much that the answer does not fit into a packet.
 const denyLabel, slowLabel, failLabel, longLabel, halfway, hangs = "deny", "slow", "fail", "long", "halfway", "hangs"
@@ -89,6 +88,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			ID:       reader,
 			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Fields: one, Required: true}}},
 			Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				echo(c, reader, nil, pod)
 				policy := noPolicy(r.kinds)
 				switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy); {
 				case apierrors.IsNotFound(err): // it relies on Required
@@ -134,31 +134,27 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			return errors.New("it is to fail")
 		},
 	})
-	errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
-		ID: lenient, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore},
-		Update: func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return nil },
-	}))
+	errs = append(errs, judgesChanges(m))
 	for _, step := range r.steps {
 		if step == reader {
 			continue
 		}
 		settings := eirinix.Settings{Isolated: r.isolated[step]}
-		mutates(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-			if annotate(pod, "ran-"+step, r.name); pod.Labels[longLabel] != "" && step == "a" {
+		mutates(eirinix.Mutation[*corev1.Pod]{ID: step + "-sets", Settings: settings, Apply: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			echo(c, step+"-sets", nil, pod)
+			if changes(step, r.name, pod); pod.Labels[longLabel] != "" && step == "a" {
 				annotate(pod, longLabel, strings.Repeat("long ", 5000))
 			}
 			return nil
 		}})
 		errs = append(errs,
-			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				if slow, err := time.ParseDuration(pod.Labels[slowLabel]); err == nil && step == "a" {
-					select {
-					case <-time.After(slow):
-					case <-ctx.Done():
-						return ctx.Err()
+			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				if step == "a" {
+					if err := passes(ctx, pod); err != nil {
+						return err
 					}
 				}
-				if pod.Labels[denyLabel] == step {
+				if echo(c, step, nil, pod); among(pod.Labels[denyLabel], step) {
 					return eirinix.Deny("%s denies", step)
 				}
 				return nil

@@ -125,7 +125,7 @@ func (r release) declares() string {
 	if r.judges {
 		mark = judged
 	}
-	names := []string{lenient + mark}
+	names := []string{lenient + mark, keeper + judged}
 	for _, step := range r.steps {
 		switch {
 		case step == reader:
