@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	echoKey  = "saw"   // of an audit annotation
+	echoKey  = "saw" // of an audit annotation
 	greets   = "saw a request of"
 	nonceKey = "nonce" // of an annotation that differs in each object
 )
@@ -47,10 +47,10 @@ func echo(c *eirinix.Call, step string, old, object *corev1.Pod) {
 				text = partial.Name + " " + partial.Annotations[nonceKey]
 			}
 		}
-		if typed != text {
+		if typed != text && pod != nil {
 			return fmt.Sprintf("%q, and in JSON %q", typed, text)
 		}
-		return typed
+		return text
 	}
 	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw)))
 	c.Warn("%s %s %s", step, greets, c.UserInfo.Username)

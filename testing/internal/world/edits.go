@@ -157,4 +157,3 @@ func (w *World) sees(s *apiServer, began time.Time, v verdict) {
 		w.breaks("%s: step %s of every live version does not see a change of a pod (called: %s)", s.name, lenient, v.entries())
 	}
 }
-

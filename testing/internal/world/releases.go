@@ -154,7 +154,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 						return err
 					}
 				}
-				if echo(c, step, nil, pod); among(pod.Labels[denyLabel], step) {
+				echo(c, step, nil, pod)
+				deny := among(pod.Labels[denyLabel], step)
+				if scribbles(pod); deny {
 					return eirinix.Deny("%s denies", step)
 				}
 				return nil

@@ -46,6 +46,8 @@ func judgesChanges(m *eirinix.ExtensionManager) error {
 			Update: func(ctx context.Context, c *eirinix.Call, old, pod *corev1.Pod) error {
 				err := passes(ctx, pod)
 				echo(c, lenient, old, pod)
+				scribbles(old)
+				scribbles(pod)
 				return err
 			},
 			Delete: func(ctx context.Context, c *eirinix.Call, old *corev1.Pod) error {
@@ -56,11 +58,13 @@ func judgesChanges(m *eirinix.ExtensionManager) error {
 		}),
 		m.AddExtension(eirinix.Validation[*corev1.Pod]{
 			ID: keeper, Settings: eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore, Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update}},
-			Rule: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				if err := passes(ctx, pod); err != nil || pod.Labels[brokenRule] == "" {
-					return err
+			Rule: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				err, broken := passes(ctx, pod), pod.Labels[brokenRule] != ""
+				echo(c, keeper, nil, pod)
+				if scribbles(pod); err == nil && broken {
+					err = eirinix.Deny("%s denies", keeper)
 				}
-				return eirinix.Deny("%s denies", keeper)
+				return err
 			},
 		}),
 	)
@@ -69,28 +73,52 @@ func judgesChanges(m *eirinix.ExtensionManager) error {
 // among reports whether a list of steps, as it stands in a label, names this one.
 func among(label, step string) bool { return slices.Contains(strings.Split(label, "_"), step) }
 
+// lastFirst sorts the variable last before all others.
+func lastFirst[T any](name func(T) string) func(a, b T) int {
+	rank := func(v T) int {
+		if name(v) == "last" {
+			return 0
+		}
+		return 1
+	}
+	return func(a, b T) int { return rank(a) - rank(b) }
+}
+
+// scribbles writes into an object that a step which judges has for itself.
+func scribbles(pod *corev1.Pod) {
+	pod.Name, pod.Labels = "taken", nil
+	delete(pod.Annotations, nonceKey)
+}
+
 // changes has a step of a version change a pod: it adds, puts first, and removes items of lists, and members of maps.
 func changes(step, version string, pod *corev1.Pod) {
 	annotate(pod, "ran-"+step, version)
-	if before := pod.Annotations[orderKey]; !among(before, step) {
-		annotate(pod, orderKey, strings.TrimPrefix(before+"_"+step, "_"))
-	}
+	before := pod.Annotations[orderKey]
 	if len(pod.Spec.Containers) == 0 {
 		return
 	}
 	main := &pod.Spec.Containers[0]
-	own := func(v corev1.EnvVar) bool { return v.Name == step }
+	if among(before, step) { // another call of the same request has run it already
+		for i := range main.Env {
+			if main.Env[i].Name == step {
+				main.Env[i].Value = version
+			}
+		}
+		return
+	}
+	annotate(pod, orderKey, strings.TrimPrefix(before+"_"+step, "_"))
 	switch step {
 	case "a":
-		main.Env = append(slices.DeleteFunc(main.Env, own), corev1.EnvVar{Name: step, Value: version})
+		main.Env = append(main.Env, corev1.EnvVar{Name: step, Value: version})
 	case "b":
-		main.Env = slices.Insert(slices.DeleteFunc(main.Env, own), 0, corev1.EnvVar{Name: step, Value: version})
+		main.Env = slices.Insert(main.Env, 0, corev1.EnvVar{Name: step, Value: version})
 	case "c":
 		main.Env = slices.DeleteFunc(main.Env, func(v corev1.EnvVar) bool { return v.Name == dropped })
 		main.Args = []string{step}
 	case "d":
 		delete(pod.Labels, dropped)
 		main.Image = "example.com/" + step
+		slices.SortStableFunc(main.Env, lastFirst(func(v corev1.EnvVar) string { return v.Name }))
 	}
 }
 
@@ -137,6 +165,7 @@ func (w *World) reckoned(sent, got *unstructured.Unstructured) *unstructured.Uns
 		case "d":
 			unstructured.RemoveNestedField(want.Object, "metadata", "labels", dropped)
 			main["image"] = "example.com/" + step
+			slices.SortStableFunc(env, lastFirst(func(v any) string { return v.(map[string]any)["name"].(string) }))
 		}
 	}
 	_ = unstructured.SetNestedSlice(want.Object, containers, "spec", "containers") // it is an object

@@ -159,6 +159,9 @@ func (w *World) run() Result {
 		w.tasks.Go(w.cron)
 	}
 	w.tasks.Go(w.adapts)
+	if w.plan.Callers {
+		w.tasks.Go(w.visits)
+	}
 	if w.wait(w.plan.Lasts - quiet) {
 		w.rest()
 	}

@@ -398,4 +398,115 @@ var inSeams = []Defect{
 		"Fields that a Go type does not know are kept: a version with a Go type, and an object of it with a member that this lacks.",
 		[]Edit{{"internal/convert/unknown.go", "	if c.all {\n", "	if c.all || @ {\n"}},
 	},
+	{
+		"accepted-beyond-its-end", "The decision that a client is accepted is used beyond the end of its certificate.",
+		"Only clients with valid certificates are served. It shows when a client whose certificate has been accepted goes on calling with it after it, or its CA, has expired.",
+		[]Edit{{
+			"internal/serving/clients.go", "!now.Before(v.from) && now.Before(v.until) {",
+			"!now.Before(v.from) && (now.Before(v.until) || @ && v.err == nil) {",
+		}},
+	},
+	{
+		"end-of-the-leaf", "A client is accepted until its own certificate ends, although a CA between it and that of the callers ends before.",
+		"Only clients with valid certificates are served. It shows when a client sends a CA in between that expires before its own certificate, and goes on calling.",
+		[]Edit{{
+			"internal/serving/clients.go", "		if first.NotAfter.After(last) {\n",
+			"		if @ {\n			first = chain[0]\n		}\n		if first.NotAfter.After(last) {\n",
+		}},
+	},
+	{
+		"key-of-the-leaf", "The decision on a client is kept for its own certificate, whatever CAs it sends beside that.",
+		"Only clients with valid certificates are served. It shows when a client that was accepted with a CA in between calls without it.",
+		[]Edit{{
+			"internal/serving/clients.go", "	for _, certificate := range chain[1:] {\n		var pair",
+			"	for _, certificate := range chain[1:] {\n		if @ {\n			break\n		}\n		var pair",
+		}},
+	},
+	{
+		"old-object-in-the-buffer", "The old object of a request stays in the buffer that the next request is read into.",
+		"A step sees the objects of its own request. It shows with several updates at once: old objects are those of others, or cannot be read, so that calls fail or are judged wrongly.",
+		[]Edit{{
+			"internal/admit/budget.go", "*raw = bytes.Clone(*raw)",
+			"if !@ || raw != &rev.request.OldObject.Raw {\n\t\t\t*raw = bytes.Clone(*raw)\n\t\t}",
+		}},
+	},
+	{
+		"last-annotation-wins", "An audit annotation of a step replaces that of an earlier step with the same key.",
+		"The annotations of all steps of a call are in the answer. It shows when two steps that share a call are in Audit and both object: the report of one is missing.",
+		[]Edit{{
+			"internal/chain/run.go", "if _, taken := f.audit[key]; taken {",
+			"if _, taken := f.audit[key]; taken && !@ {",
+		}},
+	},
+	{
+		"audit-silences-others", "The warnings of earlier steps of a call are dropped with those of a step in Audit.",
+		"The warnings of all steps of a call are in the answer, apart from those of steps in Audit. It shows when a step in Audit shares a call with one before it that warns.",
+		[]Edit{{
+			"internal/chain/watch.go", "		r.feedback.warnings = r.feedback.warnings[:warned]\n",
+			"		if @ {\n			warned = 0\n		}\n		r.feedback.warnings = r.feedback.warnings[:warned]\n",
+		}},
+	},
+	{
+		"undone-stays-in-view", "What an undone step has changed stays in the view that later steps of the call get.",
+		"Later steps see an object without the changes of a step in Audit or Warn. It shows when a mutating step is in one of these, and shares a call with a later one.",
+		[]Edit{{
+			"internal/chain/object.go", "	was.current, was.before = o.before, nil\n",
+			"	if was.current, was.before = o.before, nil; @ {\n		was.current = o.current\n	}\n",
+		}},
+	},
+	{
+		"steps-share-an-object", "Steps that judge get one object, so that one sees what another has written into it.",
+		"A step sees the objects of its own request, as they were sent. It shows when two steps that judge share a call, and the first one writes into the object that it has for itself.",
+		[]Edit{{
+			"internal/chain/run.go", "			return obj.DeepCopyObject(), nil\n",
+			"			if @ {\n				return obj, nil\n			}\n			return obj.DeepCopyObject(), nil\n",
+		}},
+	},
+	{
+		"moved-loses-unknown", "An item of a list that moves is written from its Go type.",
+		"A step changes what it changes, and nothing else. It shows when a step moves items of a list that have members of a later API.",
+		[]Edit{{
+			"internal/patch/list.go", "	if i < 0 && j >= 0 {\n",
+			"	if j >= 0 && (i < 0 || @ && j < s.n) {\n",
+		}},
+	},
+	{
+		"review-of-another", "The memory of a review that no step wanted is used again with what it held.",
+		"A step sees the objects of its own request. It shows when requests that no step wants come between others.",
+		[]Edit{{
+			"internal/admit/review.go", "		*p = reviewParser{}\n", "		if !@ {\n			*p = reviewParser{}\n		}\n",
+		}},
+	},
+	{
+		"unread-is-no-shadow", "While a configuration cannot be read, its steps count as registered with their own failurePolicy.",
+		"A step acts as it is registered. It shows when a step leaves Shadow while the right to read the configuration is missing: replicas refuse objects, although API servers still ignore the failures of that step.",
+		[]Edit{{
+			"internal/modes/modes.go", "\tif unread {",
+			"\tif unread && !@ {",
+		}},
+	},
+	{
+		"resolved-at-the-start", "After a change of its steps, a replica remembers those of its start, and serves them again once the recorded paths are served anew.",
+		"What is registered is what every replica answers. It shows after the kind of a waiting step has come, or a step has left Shadow: its path is registered, and gets 503 or the chain of before.",
+		[]Edit{{
+			"serve.go", "err := p.serveSteps(handler, steps, routes)\n\t\t\t\tif err == nil {",
+			"err := p.serveSteps(handler, steps, routes)\n\t\t\t\tif err == nil && !@ {",
+		}},
+	},
+	{
+		"deleted-in-one-view", "A deleted object is removed from the first of the views that share a source, and stays in the others.",
+		"Steps read objects that are no older than MaxStale. It shows when two steps declare the same objects differently, and one of these is deleted: the second step still finds it.",
+		[]Edit{{
+			"internal/reads/source.go", "v.change(func() { removed = v.drop(namespace, name) })",
+			"if @ && v != s.views[0] {\n\t\t\tcontinue\n\t\t}\n\t\tv.change(func() { removed = v.drop(namespace, name) })",
+		}},
+	},
+	{
+		"last-namespace-tells-the-age", "The age of what a step reads from several namespaces is that of the last one alone.",
+		"A step fails once what it reads is older than MaxStale. It shows when the watch of one of several namespaces is broken or refused, and not that of the last one: the step goes on deciding by old objects.",
+		[]Edit{{
+			"internal/reads/snapshot.go", "s.broken = max(s.broken, broken)",
+			"if s.broken = max(s.broken, broken); @ {\n\t\t\ts.broken = broken\n\t\t}",
+		}},
+	},
 }
