@@ -271,13 +271,19 @@ func (w *World) orders(r release, rng *rand.Rand) {
 
 // changeMode changes the mode of a step.
 func (w *World) changeMode(f Fault, rng *rand.Rand) {
-	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
-	var steps []string // that all versions have
-	for _, step := range plain {
-		if !slices.ContainsFunc(w.releases, func(r release) bool { return !r.has(step) }) {
-			steps = append(steps, step)
+	switch own := w.stream("modes", int(f.At)); own.IntN(6) {
+	case 0:
+		if !w.plan.Unregister {
+			w.darkens(f, own)
+			return
+		}
+	case 1, 2:
+		if w.watchesAll(own) {
+			return
 		}
 	}
+	all := []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit, eirinix.ModeShadow}
+	steps := w.common()
 	if rng.IntN(5) == 0 {
 		w.tell(fate, "deletes the ConfigMap of the modes")
 		w.api.Remove(schema.GroupResource{Resource: "configmaps"}, namespace, modesName)
