@@ -148,6 +148,7 @@ func (w *World) judgeEdit(s *apiServer, e edit, began time.Time, v verdict) {
 
 // sees looks at whether the steps that judge changes have seen one. The caller holds mu.
 func (w *World) sees(s *apiServer, began time.Time, v verdict) {
+	w.looksWell(s, began, v)
 	for _, one := range v.said {
 		if one.failed != nil && strings.Contains(one.failed.Error(), fmt.Sprintf("step %q", lenient)) && !w.troubledSince(began, unread) {
 			w.breaks("%s: a change of a pod fails in a step that does not: %v", s.name, one.failed)

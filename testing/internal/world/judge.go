@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -269,35 +268,6 @@ func (w *World) settledSince(then time.Time) bool {
 		}
 	}
 	return true
-}
-
-// policyVersion is the policy from a moment on. Generation 0 is none.
-type policyVersion struct {
-	generation int
-	from       time.Time
-}
-
-// staleBy is how old the objects that a step sees may be: MaxStale, and the time of the call.
-const staleBy = time.Minute + requestTime
-
-// readsWell looks at the policy that a pod was admitted with. The caller holds mu.
-func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
-	seen, ran := v.object.GetAnnotations()["ran-"+reader]
-	if !ran {
-		return
-	}
-	if seen == none {
-		w.breaks("%s admitted a pod by a step that requires a policy, and there was none", s.name)
-	}
-	for i := len(w.policies) - 1; i >= 0; i-- { // a restore brings an earlier one back
-		if strconv.Itoa(w.policies[i].generation) != seen {
-			continue
-		}
-		if i+1 < len(w.policies) && w.policies[i+1].from.Add(staleBy).Before(began) {
-			w.breaks("%s admitted a pod by policy %s, which was replaced %s before", s.name, seen, began.Sub(w.policies[i+1].from))
-		}
-		return
-	}
 }
 
 // mustRun reports whether a step must have run on an object of a request that began then. The caller holds mu.

@@ -27,6 +27,7 @@ type Plan struct {
 	URL                         bool          // the program is called by a URL
 	Reads, Modes, Shadow        bool          // what the program uses
 	Kinds                       bool          // the policy is of a kind that comes and goes
+	Wide                        bool          // two steps read policies, of two namespaces, with declarations that differ
 	Converts                    bool
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
@@ -67,7 +68,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -129,6 +130,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	if slices.Contains(kinds, "rollout") || slices.Contains(kinds, "registration") {
 		p.Versions = 2 + rng.IntN(7)
 	}
+	p.Wide = p.Reads && !p.Kinds && !p.Late && seed%3 == 1
 	p.Judges = p.Versions > 1 && !p.Reads && seed%8 == 3
 	switch n := rng.IntN(400); { // what a pass costs grows with the square
 	case n == 0:

@@ -117,11 +117,19 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 		w.policyBecomes(next)
 		return
 	}
+	longer := w.plan.Wide && rng.IntN(2) == 0
+	if longer {
+		f.For = min(max(f.For, staleBy+time.Minute), w.plan.Lasts-quiet-settling-f.At)
+	}
 	w.excuse(unread, f.For+settling)
 	w.expects(f.For, missing, func() bool { return w.unruled() && w.rights.serves() && !w.rights.ill() })
 	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
-	w.wait(f.For)
+	if longer {
+		w.presses(f.For, rng)
+	} else {
+		w.wait(f.For)
+	}
 	w.policyBecomes(next)
 }
 
@@ -155,6 +163,10 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 
 // sicken makes the API servers answer nothing about the objects that steps read.
 func (w *World) sicken(f Fault, rng *rand.Rand) {
+	if w.plan.Wide && rng.IntN(2) == 0 {
+		w.sickensOne(f, rng)
+		return
+	}
 	status := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, -1}[rng.IntN(3)]
 	w.excuse(unread, 4*f.For+settling)
 	w.tell(fate, "makes the API servers answer %d to requests for policies, for %s (-1: nothing)", status, (4 * f.For).Round(time.Second))
@@ -182,7 +194,7 @@ func (r *rights) unserve(on bool) {
 // lacks answers a request for a group that is not served, or for all groups. It reports whether it did.
 func (s *apiServer) lacks(w http.ResponseWriter, r *http.Request) bool {
 	if s.w.rights.serves() {
-		return false
+		return s.w.rights.hides(w, r)
 	}
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/apis/"+networkingv1.GroupName+"/"):

@@ -13,8 +13,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -27,6 +25,7 @@ type release struct {
 	isolated map[string]bool
 	reads    bool
 	kinds    bool // the policy is of a kind that comes and goes
+	wide     bool // two steps read policies
 	shadow   bool
 	converts bool
 	thirds   bool // converts the third version of shops
@@ -50,7 +49,7 @@ const (
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -83,10 +82,9 @@ func annotate(pod *corev1.Pod, key, value string) {
 func (r release) add(m *eirinix.ExtensionManager) error {
 	var errs []error
 	if r.reads {
-		one := fields.OneTermEqualSelector(metav1.ObjectNameField, policyName)
 		errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
 			ID:       reader,
-			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Fields: one, Required: true}}},
+			Settings: eirinix.Settings{Isolated: true, Reads: []eirinix.Read{r.policies(true)}},
 			Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 				echo(c, reader, nil, pod)
 				policy := noPolicy(r.kinds)
@@ -101,6 +99,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				return nil
 			},
 		}))
+	}
+	if r.wide {
+		errs = append(errs, looks(m, r))
 	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))

@@ -37,6 +37,7 @@ type rights struct {
 
 	cured    time.Time // when sick was 0 again
 	unserved bool      // the kind of policies is not served
+	partly   string    // the namespace in which policies cannot be read
 	last     right     // that was taken
 }
 

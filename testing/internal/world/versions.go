@@ -126,6 +126,9 @@ func (r release) declares() string {
 		mark = judged
 	}
 	names := []string{lenient + mark, keeper + judged}
+	if r.wide {
+		names = append(names, looker+alone+judged)
+	}
 	for _, step := range r.steps {
 		switch {
 		case step == reader:

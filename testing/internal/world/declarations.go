@@ -1,0 +1,160 @@
+package world
+
+// This file is policies of two namespaces, which two steps read with declarations that differ, and how old they may be.
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+const (
+	looker    = "looks" // says which policy it sees when a pod is changed or deleted, with failurePolicy Ignore
+	looksAt   = "policy"
+	elsewhere = "rules" // a namespace without policies, which is read after the other one
+)
+
+// policies is what a step of a version reads.
+func (r release) policies(required bool) eirinix.Read {
+	read := eirinix.Read{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Required: required}
+	if read.Fields = fields.OneTermEqualSelector(metav1.ObjectNameField, policyName); r.wide {
+		read.Namespaces = append(read.Namespaces, elsewhere)
+	}
+	return read
+}
+
+// looks gives the Manager the second step that reads policies. It stores less of them, and requires none.
+func looks(m *eirinix.ExtensionManager, r release) error {
+	read := r.policies(false)
+	read.Transform = func(o client.Object) { o.SetAnnotations(nil) }
+	says := func(ctx context.Context, c *eirinix.Call) error {
+		policy, seen := noPolicy(r.kinds), "0"
+		err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy)
+		switch {
+		case err == nil:
+			seen = policy.GetLabels()[generationLabel]
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+		c.Annotate(looksAt, seen)
+		return nil
+	}
+	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
+		ID: looker, Settings: eirinix.Settings{Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read}},
+		Update: func(ctx context.Context, c *eirinix.Call, _, _ *corev1.Pod) error { return says(ctx, c) },
+		Delete: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c) },
+	})
+}
+
+// looksWell looks at the policy that the second step has seen. The caller holds mu.
+func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
+	for _, one := range v.said {
+		if one.response == nil {
+			continue
+		}
+		for _, seen := range one.annotated(looksAt) {
+			if since := w.replaced(seen); !since.IsZero() && since.Add(staleBy).Before(began) {
+				w.breaks("%s: step %s sees policy %s, which was replaced %s before", s.name, looker, seen, began.Sub(since))
+			}
+		}
+	}
+}
+
+// policyVersion is the policy from a moment on. Generation 0 is none.
+type policyVersion struct {
+	generation int
+	from       time.Time
+}
+
+// staleBy is how old the objects that a step sees may be: MaxStale, and the time of the call.
+const staleBy = time.Minute + requestTime
+
+// readsWell looks at the policy that a pod was admitted with. The caller holds mu.
+func (w *World) readsWell(s *apiServer, began time.Time, v verdict) {
+	seen, ran := v.object.GetAnnotations()["ran-"+reader]
+	if !ran {
+		return
+	}
+	if seen == none {
+		w.breaks("%s admitted a pod by a step that requires a policy, and there was none", s.name)
+	}
+	if since := w.replaced(seen); !since.IsZero() && since.Add(staleBy).Before(began) {
+		w.breaks("%s admitted a pod by policy %s, which was replaced %s before", s.name, seen, began.Sub(since))
+	}
+}
+
+// replaced returns when a policy was replaced, or zero. The caller holds mu.
+func (w *World) replaced(seen string) time.Time {
+	for i := len(w.policies) - 1; i >= 0; i-- { // a restore brings an earlier one back
+		if strconv.Itoa(w.policies[i].generation) == seen && i+1 < len(w.policies) {
+			return w.policies[i+1].from
+		} else if strconv.Itoa(w.policies[i].generation) == seen {
+			break
+		}
+	}
+	return time.Time{}
+}
+
+// discovers reports whether a request asks which kinds there are.
+func discovers(r *http.Request) bool {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	return parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
+}
+
+// hides answers a request for policies of the namespace in which they cannot be read. It reports whether it did.
+func (r *rights) hides(w http.ResponseWriter, req *http.Request) bool {
+	r.mu.Lock()
+	in := r.partly
+	r.mu.Unlock()
+	if in == "" || !strings.HasSuffix(req.URL.Path, "/namespaces/"+in+"/configmaps") || !strings.Contains(req.URL.RawQuery, policyName) {
+		return false
+	}
+	writeJSON(w, http.StatusServiceUnavailable, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable})
+	return true
+}
+
+// hide has the API servers answer nothing about policies of one namespace.
+func (r *rights) hide(in string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.partly = in
+}
+
+// sickensOne has the API servers answer nothing about the policies of one namespace of two, while the policy is changed there.
+func (w *World) sickensOne(f Fault, rng *rand.Rand) {
+	f.For = min(max(f.For, staleBy+time.Minute), w.plan.Lasts-quiet-settling-f.At)
+	w.mu.Lock()
+	w.generations++
+	next := w.generations
+	w.mu.Unlock()
+	w.excuse(unread, f.For+settling)
+	w.tell(fate, "makes the API servers answer nothing about policies of %s for %s, and changes the policy", namespace, f.For.Round(time.Second))
+	w.rights.hide(namespace)
+	for _, s := range w.servers {
+		s.server.Close()
+	}
+	w.policyBecomes(next)
+	w.presses(f.For, rng)
+	w.rights.hide("")
+}
+
+// presses has API servers admit new and changed pods again and again.
+func (w *World) presses(d time.Duration, rng *rand.Rand) {
+	for until := time.Now().Add(d); time.Now().Before(until) && w.wait(10*time.Second); {
+		n := rng.Uint64()
+		w.tasks.Go(func() { w.tries("", n) })
+		w.edits(rng, int(n%1_000_000))
+	}
+}
