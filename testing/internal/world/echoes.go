@@ -189,7 +189,9 @@ func (w *World) speaks(s *apiServer, deny string, began time.Time, v verdict) {
 			if m.mode != "" && (w.misspelt(m) || !w.settledSince(m.since) || !m.since.Add(inMode).Before(began)) {
 				continue
 			}
-			if n := v.spoke(name); m.mode != eirinix.ModeShadow && n == 0 {
+			if n := v.spoke(name); n > 1 && !w.moves(step) {
+				w.breaks("%s: step %s runs %d times on a pod (called: %s)", s.name, name, n, v.entries())
+			} else if m.mode != eirinix.ModeShadow && n == 0 {
 				w.breaks("%s: step %s of every live version says nothing of a pod (called: %s)", s.name, name, v.entries())
 			}
 			if m.mode != eirinix.ModeWarn && m.mode != eirinix.ModeAudit || name == step && !among(deny, step) {
