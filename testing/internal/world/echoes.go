@@ -203,3 +203,17 @@ func (w *World) speaks(s *apiServer, deny string, began time.Time, v verdict) {
 		}
 	}
 }
+
+// deniesWhole looks at the message of a denial: it names each step of the call that denies. The caller holds mu.
+func (w *World) deniesWhole(s *apiServer, deny string, v verdict) {
+	last := v.said[len(v.said)-1]
+	if last.response == nil {
+		return
+	}
+	echoes, _, _ := last.heard()
+	for _, step := range plain {
+		if among(deny, step) && echoes[step] > 0 && w.modes[step].mode == "" && w.modes[step].text == "" && !strings.Contains(v.denied, step+" denies") {
+			w.breaks("%s: step %s denies a pod, and the denial does not say so: %s", s.name, step, v.denied)
+		}
+	}
+}

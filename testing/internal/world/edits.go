@@ -104,7 +104,9 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 		if rng.IntN(2) == 0 { // as before
 			label(e.old, brokenRule)
 			e.old.Object["spec"] = e.object.DeepCopy().Object["spec"]
-			e.denied = false
+			if e.denied = rng.IntN(2) == 0; e.denied { // and what it judges is touched
+				e.old.Object["spec"].(map[string]any)["hostname"] = "another"
+			}
 		}
 	}
 	return e

@@ -116,7 +116,7 @@ func podIn(namespace, name string) *unstructured.Unstructured {
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": namespace},
 		"spec": map[string]any{"unknown": "of a later API", "containers": []any{map[string]any{
 			"name": "main", "image": "example.com/main", "unknown": map[string]any{"of": []any{"a later API"}},
-			"env": []any{variable("first"), variable(dropped), variable("last")},
+			"env": []any{variable("first"), variable(dropped), variable("middle"), variable(dropped + "2"), variable("last")},
 		}}},
 	}}
 }
@@ -209,6 +209,7 @@ func (w *World) deniesWell(s *apiServer, deny string, began time.Time, v verdict
 			p.force[step] = now
 		}
 	}
+	w.deniesWhole(s, deny, v)
 	if by == 0 {
 		w.breaks("%s: a pod that no step denies (label %q) is denied: %s", s.name, deny, v.denied)
 	}

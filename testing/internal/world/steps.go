@@ -20,7 +20,7 @@ import (
 const (
 	keeper     = "keeps"  // has a Rule for changes of pods, with failurePolicy Ignore
 	brokenRule = "broken" // the label of a pod that the Rule refuses
-	dropped    = "drop"   // a label and a variable that steps remove
+	dropped    = "drop"   // a label that a step removes, and the begin of the names of variables
 	orderKey   = "order"  // the annotation that holds the steps that have changed a pod, in their order
 )
 
@@ -113,7 +113,7 @@ func changes(step, version string, pod *corev1.Pod) {
 	case "b":
 		main.Env = slices.Insert(main.Env, 0, corev1.EnvVar{Name: step, Value: version})
 	case "c":
-		main.Env = slices.DeleteFunc(main.Env, func(v corev1.EnvVar) bool { return v.Name == dropped })
+		main.Env = slices.DeleteFunc(main.Env, func(v corev1.EnvVar) bool { return strings.HasPrefix(v.Name, dropped) })
 		main.Args = []string{step}
 	case "d":
 		delete(pod.Labels, dropped)
@@ -160,7 +160,7 @@ func (w *World) reckoned(sent, got *unstructured.Unstructured) *unstructured.Uns
 		case "b":
 			main["env"] = slices.Insert(env, 0, any(map[string]any{"name": step, "value": version}))
 		case "c":
-			main["env"] = slices.DeleteFunc(env, func(v any) bool { return v.(map[string]any)["name"] == dropped })
+			main["env"] = slices.DeleteFunc(env, func(v any) bool { return strings.HasPrefix(v.(map[string]any)["name"].(string), dropped) })
 			main["args"] = []any{step}
 		case "d":
 			unstructured.RemoveNestedField(want.Object, "metadata", "labels", dropped)

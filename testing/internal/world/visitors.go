@@ -41,8 +41,12 @@ func (w *World) visit(rng *rand.Rand, n int) {
 	w.mu.Unlock()
 	began := time.Now()
 	end := began.Add(time.Minute + time.Duration(rng.Int64N(int64(5*time.Minute)))).Truncate(time.Second)
-	between := rng.IntN(2) == 0
-	certificate, err := visitor(root, end, between)
+	between, from := rng.IntN(2) == 0, began.Add(-time.Hour)
+	if rng.IntN(3) == 0 { // it is made by a clock that is ahead
+		from = began.Add(time.Duration(rng.Int64N(int64(30 * time.Second)))).Truncate(time.Second)
+		end = end.Add(2 * time.Minute)
+	}
+	certificate, err := visitor(root, from, end, between)
 	if err != nil {
 		w.violate("there is no certificate of a visitor: %v", err)
 		return
@@ -56,13 +60,20 @@ func (w *World) visit(rng *rand.Rand, n int) {
 	stays := client(certificate)
 	defer stays.reset()
 	w.tell(named(name), "has a certificate that is good for %s (a CA in between: %t)", time.Until(end), between)
+	if from.After(began) {
+		w.visited(stays, rng, root, from, end)
+		if !w.wait(time.Until(from) + refusedFor) {
+			return
+		}
+	}
 	for range 3 {
-		w.visited(stays, rng, root, began, end)
+		w.visited(stays, rng, root, from, end)
 		fresh := client(certificate)
-		w.visited(fresh, rng, root, began, end)
+		w.visited(fresh, rng, root, from, end)
 		fresh.reset()
 		if between { // without the CA in between, nothing leads to that of the callers
 			alone := client(tls.Certificate{Certificate: certificate.Certificate[:1], PrivateKey: certificate.PrivateKey})
+			alone.name += " without the CA in between"
 			w.visited(alone, rng, root, began, began)
 			alone.reset()
 		}
@@ -74,15 +85,18 @@ func (w *World) visit(rng *rand.Rand, n int) {
 		if time.Since(end) > time.Minute {
 			return
 		}
-		w.visited(stays, rng, root, began, end)
+		w.visited(stays, rng, root, from, end)
 		fresh := client(certificate)
-		w.visited(fresh, rng, root, began, end)
+		w.visited(fresh, rng, root, from, end)
 		fresh.reset()
 	}
 }
 
-// visited has a client call that was certified then, and looks at whether it is served.
-func (w *World) visited(s *apiServer, rng *rand.Rand, root *ca.Authority, began, end time.Time) {
+// refusedFor is how long a refusal may be kept.
+const refusedFor = 11 * time.Second
+
+// visited has a client call whose certificate is good from then to then, and looks at whether it is served.
+func (w *World) visited(s *apiServer, rng *rand.Rand, root *ca.Authority, from, end time.Time) {
 	all := w.servers[rng.IntN(len(w.servers))].entries(configurations[0])
 	all = slices.DeleteFunc(slices.Clone(all), func(h hook) bool {
 		return !slices.Contains(plain, strings.TrimSuffix(strings.Split(h.Name, ".")[0], "-sets")) && !strings.HasPrefix(h.Name, "pods-")
@@ -100,32 +114,36 @@ func (w *World) visited(s *apiServer, rng *rand.Rand, root *ca.Authority, began,
 	defer w.mu.Unlock()
 	switch {
 	case err == nil && called.After(end):
-		w.breaks("%s is served %s after the end of its certificate", s.name, called.Sub(end).Round(time.Millisecond))
-	case err != nil && strings.Contains(err.Error(), "403") && time.Now().Before(end) && w.authorities.callers == root && w.settledSince(began):
+		w.breaks("%s is served %s after the end of what certifies it", s.name, called.Sub(end).Round(time.Millisecond))
+	case err == nil && time.Now().Before(from):
+		w.breaks("%s is served %s before its certificate is good", s.name, time.Until(from).Round(time.Millisecond))
+	case err != nil && called.After(from.Add(refusedFor-time.Second)) && strings.Contains(err.Error(), "403") && time.Now().Before(end) && w.authorities.callers == root && w.settledSince(called.Add(-settling)):
 		w.breaks("%s is refused %s before the end of its certificate: %v", s.name, time.Until(end).Round(time.Millisecond), err)
 	}
 }
 
 // visitor makes the certificate of a client, and if asked for, that of a CA in between, one of which ends then.
-func visitor(root *ca.Authority, end time.Time, between bool) (tls.Certificate, error) {
+func visitor(root *ca.Authority, from, end time.Time, between bool) (tls.Certificate, error) {
 	sign := func(template, parent *x509.Certificate, by any) ([]byte, *ecdsa.PrivateKey, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 		if err != nil {
 			return nil, nil, err
 		}
-		template.NotBefore, template.SerialNumber = time.Now().Add(-time.Hour), big.NewInt(time.Now().UnixNano())
+		template.SerialNumber = big.NewInt(time.Now().UnixNano())
 		made, err := x509.CreateCertificate(cryptorand.Reader, template, parent, key.Public(), by)
 		return made, key, err
 	}
 	leaf := &x509.Certificate{
-		Subject: pkix.Name{CommonName: callerName}, NotAfter: end, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: from,
+		Subject:   pkix.Name{CommonName: callerName}, NotAfter: end, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if !between {
 		made, key, err := sign(leaf, root.Certificate, root.PrivateKey)
 		return tls.Certificate{Certificate: [][]byte{made}, PrivateKey: key}, err
 	}
 	middle, middleKey, err := sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "between"}, NotAfter: end, KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: from,
+		Subject:   pkix.Name{CommonName: "between"}, NotAfter: end, KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 	}, root.Certificate, root.PrivateKey)
 	if err != nil {
 		return tls.Certificate{}, err

@@ -471,10 +471,43 @@ var inSeams = []Defect{
 		}},
 	},
 	{
-		"review-of-another", "The memory of a review that no step wanted is used again with what it held.",
-		"A step sees the objects of its own request. It shows when requests that no step wants come between others.",
+		"one-denial-of-many", "A call that several steps deny tells of the first one alone.",
+		"A denial names each step that denies. It shows when two steps that share a call deny the same object.",
 		[]Edit{{
-			"internal/admit/review.go", "		*p = reviewParser{}\n", "		if !@ {\n			*p = reviewParser{}\n		}\n",
+			"internal/chain/run.go", "		resp.Result = &r.joinDenials(denials).status\n",
+			"		if @ {\n			denials = denials[:1]\n		}\n		resp.Result = &r.joinDenials(denials).status\n",
+		}},
+	},
+	{
+		"old-speaks", "What a Rule says of the old object is in the answer, beside what it says of the new one.",
+		"A step speaks of the object of its request, once. It shows when a Rule that warns refuses an update of an object that violated it before.",
+		[]Edit{{
+			"internal/chain/rule.go", "		err = judge(&Call{Request: &asOld, shared: call.shared}, oldObj, true)\n",
+			"		of := &Call{Request: &asOld, shared: call.shared}\n		if @ {\n			of = call\n		}\n		err = judge(of, oldObj, true)\n",
+		}},
+	},
+	{
+		"touched-is-old", "A Rule admits an update of an object that violated it before, also if the update touches what it judges.",
+		"A Rule refuses what an update leaves wrong while it touches it. It shows with an update that changes the spec of an object, and a Rule that refuses both.",
+		[]Edit{{
+			"internal/chain/rule.go", "		settled.SameMembers(r.request.OldObject.Raw, r.request.Object.Raw, \"metadata\", \"status\")\n",
+			"		(@ || settled.SameMembers(r.request.OldObject.Raw, r.request.Object.Raw, \"metadata\", \"status\"))\n",
+		}},
+	},
+	{
+		"removed-from-the-front", "Items of a list are removed from the front, by the indices that they had.",
+		"A step changes what it changes, and nothing else. It shows when a step removes two items of a list.",
+		[]Edit{{
+			"internal/patch/list.go", "	for i := s.m - 1; i >= 0; i-- {\n",
+			"	for k := range s.m {\n		i := s.m - 1 - k\n		if @ {\n			i = k\n		}\n",
+		}},
+	},
+	{
+		"refused-for-an-hour", "The refusal of a client is kept for an hour.",
+		"A client with a valid certificate is served. It shows when a client calls some seconds before its certificate is good.",
+		[]Edit{{
+			"internal/serving/clients.go", "	now = now.Round(0)\n	return &decision{",
+			"	if now = now.Round(0); @ {\n		return &decision{err: ErrClientRefused, from: now, until: now.Add(time.Hour)}\n	}\n	return &decision{",
 		}},
 	},
 	{
