@@ -26,7 +26,7 @@ const (
 	elsewhere = "rules" // a namespace without policies, which is read after the other one
 )
 
-// policies is what a step of a version reads.
+// policies are the objects that a step of a version reads.
 func (r release) policies(required bool) eirinix.Read {
 	read := eirinix.Read{Object: noPolicy(r.kinds), Namespaces: []string{namespace}, Required: required}
 	if read.Fields = fields.OneTermEqualSelector(metav1.ObjectNameField, policyName); r.wide {

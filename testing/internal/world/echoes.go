@@ -1,7 +1,7 @@
 package world
 
-// This file is what steps say of the request that they see. All of them say it under one key, and callers compare it with what
-// they have sent.
+// This file is the echoes of steps: each step says which request it sees. All of them say it under one key, and callers compare
+// it with the request that they have sent.
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ const (
 	nonceKey = "nonce" // of an annotation that differs in each object
 )
 
-// said is what a webhook has answered to a request.
+// said is the answer of a webhook to a request.
 type said struct {
 	hook
 	ask
@@ -84,7 +84,7 @@ func (s said) annotated(key string) (all []string) {
 	return all
 }
 
-// heard counts what an answer says, by step: its echoes, and its warnings.
+// heard counts the echoes and the warnings in an answer, by step.
 func (s said) heard() (echoes, warnings map[string]int, order []string) {
 	echoes, warnings = map[string]int{}, map[string]int{}
 	for _, value := range s.annotated(echoKey) {
@@ -109,7 +109,7 @@ var inOrder = func() []string {
 	return all
 }()
 
-// hears looks at what the steps of a request have said: each speaks once, of that request. The caller holds mu.
+// hears looks at the echoes to a request: each step speaks once, of that request. The caller holds mu.
 func (w *World) hears(s *apiServer, v verdict) {
 	for _, one := range v.said {
 		if one.response == nil {
@@ -148,7 +148,7 @@ func (v verdict) spoke(step string) (n int) {
 	return n
 }
 
-// reports counts the answers that say what a step that watches would have done.
+// reports counts the answers that report the result of a step that watches.
 func (v verdict) reports(step string, mode eirinix.Mode, would string) (n int) {
 	for _, one := range v.said {
 		switch {
@@ -170,8 +170,8 @@ func (v verdict) reports(step string, mode eirinix.Mode, would string) (n int) {
 	return n
 }
 
-// speaks looks at what the steps of an admitted pod had to say: each that is in force, and what those would have done that
-// only watch. The caller holds mu.
+// speaks looks at the answers to an admitted pod: each step that is in force speaks, and each that only watches reports its
+// result. The caller holds mu.
 func (w *World) speaks(s *apiServer, deny string, began time.Time, v verdict) {
 	for _, step := range plain {
 		if !w.mustRun(step, began) {

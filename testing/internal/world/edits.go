@@ -15,7 +15,7 @@ import (
 // mostEdits is the number of requests that an API server sends at one moment.
 const mostEdits = 6
 
-// edit is a request, and what must come of it.
+// edit is a request, and how it must be admitted.
 type edit struct {
 	ask
 	exempt string // why no webhook may be called, if none may
@@ -83,13 +83,13 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 			e.exempt = "the object is deleted already"
 		}
 		return e
-	case 3: // what is dying loses a finalizer
+	case 3: // a dying object loses a finalizer
 		dies(e.old)
 		e.object = e.old.DeepCopy()
 		e.object.SetFinalizers(nil)
 		e.exempt = "nothing is left to judge"
 		return e
-	case 4: // what is dying is edited
+	case 4: // a dying object is edited
 		dies(e.old)
 		dies(e.object)
 	case 5:
@@ -104,7 +104,7 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 		if rng.IntN(2) == 0 { // as before
 			label(e.old, brokenRule)
 			e.old.Object["spec"] = e.object.DeepCopy().Object["spec"]
-			if e.denied = rng.IntN(2) == 0; e.denied { // and what it judges is touched
+			if e.denied = rng.IntN(2) == 0; e.denied { // and the change touches the spec
 				e.old.Object["spec"].(map[string]any)["hostname"] = "another"
 			}
 		}

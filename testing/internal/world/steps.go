@@ -1,6 +1,6 @@
 package world
 
-// This file is what the steps do to pods, and what pods are like once they have done it, which callers work out for themselves.
+// This file is the changes that steps make to pods, and the pods that come of them, which callers work out for themselves.
 
 import (
 	"context"
@@ -172,7 +172,7 @@ func (w *World) reckoned(sent, got *unstructured.Unstructured) *unstructured.Uns
 	return want
 }
 
-// changesWell compares a pod as it was admitted with what the steps had to make of it. The caller holds mu.
+// changesWell compares a pod as it was admitted with the pod that the steps had to make of it. The caller holds mu.
 func (w *World) changesWell(s *apiServer, sent *unstructured.Unstructured, v verdict) {
 	if sent == nil || v.object == nil {
 		return
