@@ -198,7 +198,7 @@ func (w *World) deniesWell(s *apiServer, deny string, began time.Time, v verdict
 		if by++; !among(deny, step) {
 			w.breaks("%s: step %s denies a pod that it is not to deny (label %q): %s", s.name, step, deny, v.denied)
 		}
-		if m := w.modes[step]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) {
+		if m := w.modes[step]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && !w.troubledSince(m.since, unread, slow, apart) { // which keep it from replicas
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, step, m.mode, now.Sub(m.since))
 		}
 		if last := v.called[len(v.called)-1]; last.ignores() && !w.moves(step) && slices.Contains(w.common(), step) { // replicas of several versions share paths
