@@ -121,7 +121,7 @@ func (r *rights) hides(w http.ResponseWriter, req *http.Request) bool {
 	if in == "" || !strings.HasSuffix(req.URL.Path, "/namespaces/"+in+"/configmaps") || !strings.Contains(req.URL.RawQuery, policyName) {
 		return false
 	}
-	writeJSON(w, http.StatusServiceUnavailable, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable})
+	writeJSON(w, http.StatusServiceUnavailable, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Message: "the world says so"})
 	return true
 }
 
@@ -129,7 +129,7 @@ func (r *rights) hides(w http.ResponseWriter, req *http.Request) bool {
 func (r *rights) hide(in string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.partly = in
+	r.partly, r.cured = in, time.Now()
 }
 
 // sickensOne has the API servers answer nothing about the policies of one namespace of two, while the policy is changed there.

@@ -51,7 +51,7 @@ func (r *rights) sicken(status int) {
 func (r *rights) ill() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sick != 0 || time.Since(r.cured) < cluster.Rewatched
+	return r.sick != 0 || r.partly != "" || time.Since(r.cured) < cluster.Rewatched
 }
 
 func (r *rights) set(verb, resource string, denied bool) {
