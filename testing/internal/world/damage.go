@@ -450,7 +450,9 @@ func (w *World) remode() {
 	for _, step := range all {
 		if data[step] == noMode { // until the ConfigMap is written again
 			w.watch.spells = w.began.Add(w.plan.Lasts)
-			continue
+			if data[step] = w.modes[step].text; data[step] == "" {
+				continue
+			} // the last good entry stays in force, and labels may have changed
 		}
 		mode := w.modeIn(data[step])
 		if m := w.modes[step]; m.mode != "" || data[step] != "" {
