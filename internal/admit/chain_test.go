@@ -152,9 +152,11 @@ var _ = Describe("A chain", func() {
 		}),
 	)
 
+	inShadow := label("b", nil)
+	inShadow.Mode = chain.ModeShadow
 	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, partial bool, steps ...chain.Step) {
 		for i := range steps {
-			steps[i].Ignore = true
+			steps[i].Ignore, steps[i].Lenient = true, steps[i].Mode != chain.ModeShadow
 		}
 		r, h := serve(chain.Config{Steps: steps, Partial: partial})
 		Expect(r.Status).To(Equal(status))
@@ -162,6 +164,7 @@ var _ = Describe("A chain", func() {
 	},
 		Entry("two that fail", 500, false, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
 		Entry("but not where another version has a step in the call that may not", 200, true, label("a", func(*chain.Call) error { return errStep })),
+		Entry("but not beside one in Shadow, which may not be registered as that yet", 200, false, label("a", func(*chain.Call) error { return errStep }), inShadow),
 		Entry("one of two that fails", 200, false, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
 	)
 

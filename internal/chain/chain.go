@@ -34,7 +34,7 @@ type Chain struct {
 	Name    string // of the only step, or else of the webhook
 
 	validating, reinvoke bool // see Config
-	allIgnore            bool // the failurePolicy of every step, and of the webhook, is Ignore
+	allIgnore            bool // the failurePolicy of every step is Ignore, whatever its mode, and so is that of the webhook
 	answered             bool // its requests have been answered
 	steps                []*step
 	metrics              *webhookMetrics
@@ -84,7 +84,7 @@ func New(webhook string, config Config, metrics *Metrics, before *Chain) *Chain 
 		if s.Mode == ModeShadow || s.Choose != nil {
 			s.shadow = c.shadowOf(s)
 		}
-		c.steps, c.allIgnore = append(c.steps, s), c.allIgnore && s.Ignore
+		c.steps, c.allIgnore = append(c.steps, s), c.allIgnore && s.Lenient
 	}
 	return c
 }

@@ -72,6 +72,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/certsource/served.go", "is gone\n\t\ts.next = nil", "is gone\n\t\tif !@ {\n\t\t\ts.next = nil\n\t\t}"}},
 	},
 	{
+		"shadow-is-no-failure", "A chain whose steps may all fail answers with an error although one of them may only because it is in Shadow.",
+		"A step that fails under Ignore refuses nothing: a step that shares its call is put into Shadow, and API servers still call both under Fail.",
+		[]Edit{{"internal/chain/chain.go", "c.allIgnore && s.Lenient\n", "c.allIgnore && (s.Lenient || @ && s.Ignore)\n"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
