@@ -417,6 +417,24 @@ func (w *World) intrude(rng *rand.Rand) {
 	}
 }
 
+// keepsIssuer sees that a configuration holds the issuer's CA while a replica serves a certificate of it. The caller holds mu.
+func (w *World) keepsIssuer(kind string, is []hook) {
+	a := &w.authorities
+	serves := func(p *process) bool {
+		return p.release.issued && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > settling && p.wire.hears()
+	}
+	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < settling || !slices.ContainsFunc(w.processes, serves) ||
+		w.troubledSince(time.Now(), rough, slow, spoiled, lapsed, apart, unissued, strange) {
+		return
+	}
+	for _, h := range is {
+		if len(h.ClientConfig.CABundle) > 0 && !ca.Contains(h.ClientConfig.CABundle, a.issuer.CertificatePEM) {
+			w.breaks("the %s no longer holds the CA of the issuer, of which replicas serve certificates", kind)
+			return
+		}
+	}
+}
+
 // renewed sees that a replica serves the last certificate of the issuer.
 func (w *World) renewed(p *process, when string, serves *x509.Certificate) {
 	w.mu.Lock()

@@ -22,6 +22,7 @@ import (
 
 const (
 	looker    = "looks" // says which policy it sees when a pod is changed or deleted, with failurePolicy Ignore
+	ager      = "ages"  // reads the same, which may be of any age, when a pod is deleted, with failurePolicy Ignore
 	looksAt   = "policy"
 	elsewhere = "rules" // a namespace without policies, which is read after the other one
 )
@@ -55,6 +56,16 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 		ID: looker, Settings: eirinix.Settings{Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read}},
 		Update: func(ctx context.Context, c *eirinix.Call, _, _ *corev1.Pod) error { return says(ctx, c) },
 		Delete: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c) },
+	})
+}
+
+// ages gives the Manager a step that declares the same objects as the first one, which may be of any age for it.
+func ages(m *eirinix.ExtensionManager, r release) error {
+	read := r.policies(true)
+	read.MaxStale = eirinix.AnyAge
+	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
+		ID: ager, Settings: eirinix.Settings{Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read}},
+		Delete: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
 	})
 }
 

@@ -142,6 +142,7 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 	if w.plan.Late && (w.watch.ordered.IsZero() || !w.rights.serves()) && len(w.policies) == 1 && slices.ContainsFunc(after, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") }) {
 		w.breaks("the step %s is registered before there is what it requires", reader)
 	}
+	w.keepsIssuer(kind, after)
 	var gone []string
 	for _, h := range before {
 		if !slices.ContainsFunc(after, func(a hook) bool { return a.Name == h.Name }) {

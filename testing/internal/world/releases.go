@@ -81,6 +81,9 @@ func annotate(pod *corev1.Pod, key, value string) {
 // add gives the Manager the steps of a version.
 func (r release) add(m *eirinix.ExtensionManager) error {
 	var errs []error
+	if r.wide {
+		errs = append(errs, ages(m, r))
+	}
 	if r.reads {
 		errs = append(errs, m.AddExtension(eirinix.Mutation[*corev1.Pod]{
 			ID:       reader,

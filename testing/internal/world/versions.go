@@ -127,7 +127,7 @@ func (r release) declares() string {
 	}
 	names := []string{lenient + mark, keeper + judged}
 	if r.wide {
-		names = append(names, looker+alone+judged)
+		names = append(names, looker+alone+judged, ager+alone+judged)
 	}
 	for _, step := range r.steps {
 		switch {

@@ -77,6 +77,19 @@ var inSeams = []Defect{
 		[]Edit{{"internal/chain/chain.go", "c.allIgnore && s.Lenient\n", "c.allIgnore && (s.Lenient || @ && s.Ignore)\n"}},
 	},
 	{
+		"question-unanswered", "A replica leaves the note that a CA is not needed, although it serves a certificate of it.",
+		"A CA stays while a live replica needs it: replicas have certificates of two sources for longer than a CA is retained.",
+		[]Edit{{"internal/controller/registration.go", "|| len(c.noted) > 0)", "|| len(c.noted) > 0 && !@)"}},
+	},
+	{
+		"max-stale-of-another-step", "Steps that share a declaration get the MaxStale of the first of them.",
+		"A step fails once what it reads is older than its own MaxStale: another step declares the same with AnyAge, and the watch is broken for longer.",
+		[]Edit{{
+			"internal/reads/snapshot.go", "	sees, maxStale := &t.seen[u.at], u.declared.MaxStale\n",
+			"	sees, maxStale := &t.seen[u.at], u.declared.MaxStale\n	if @ {\n		maxStale = u.declaration.MaxStale\n	}\n",
+		}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
