@@ -180,6 +180,12 @@ func (s *ForeignCAs) Renew(hashes []string, now time.Time) {
 	}
 }
 
+// Seen reports whether a CA stays, or has stayed until its grace period was over.
+func (s *ForeignCAs) Seen(certificate *x509.Certificate) bool {
+	_, seen := s.since[HashOf(certificate)]
+	return seen
+}
+
 // Tolerate returns the CAs in live that are to stay in addition to those of bundle, and when the first of them can go.
 //
 // The gracePeriod function returns how long a CA stays after it is first seen. A CA with a grace period of 0 goes at

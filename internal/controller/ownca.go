@@ -186,7 +186,9 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 		Want: s.Bundle, Tolerated: s.Tolerated, RequeueAt: c.byOwnClock(step.At, s.Now),
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        state,
-		Asks:       func(certificate *x509.Certificate) bool { return k.gracePeriod(certificate, c.Retain) == c.Retain },
+		Asks: func(certificate *x509.Certificate) bool {
+			return c.Once || k.foreign.Seen(certificate) && k.gracePeriod(certificate, c.Retain) == c.Retain
+		},
 	}
 	_, missing := s.Missing()
 	plan.Retain = func(live []byte) []byte {

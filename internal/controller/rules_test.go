@@ -565,7 +565,7 @@ var _ = It("A certificate of another issuer is served once every caBundle trusts
 
 var _ = It("Before a CA of another replica leaves the caBundles, all are asked, and it stays for one that needs it", func() {
 	s := newSolo()
-	c := s.replica()
+	c := s.replica(func(c *controller.Config) { c.Ready = func(error) {} })
 	ours, both := s.state().Bundle(), ca.Bundle(s.state().Bundle(), foreign())
 	after := func(of *controller.Controller, d time.Duration, bundle []byte, notes int) {
 		GinkgoHelper()
@@ -586,6 +586,8 @@ var _ = It("Before a CA of another replica leaves the caBundles, all are asked, 
 	after(s.replica(), 90*time.Second, both, 1)
 	Expect(s.writes).To(Equal(writes))
 	after(c, 2*time.Minute, ours, 0)
+	s.edit(s.mutating, trusts(foreign())) // in place of ours
+	after(c, 5*time.Second, ours, 0)
 })
 
 type solo struct {

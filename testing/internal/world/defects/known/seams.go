@@ -90,6 +90,11 @@ var inSeams = []Defect{
 		}},
 	},
 	{
+		"intruder-is-asked-about", "A CA that another client has put in place of ours stays for two minutes, in which replicas are asked whether they need it.",
+		"A caBundle that was overwritten is written again within about a second: the edit of a caBundle.",
+		[]Edit{{"internal/controller/ownca.go", "return c.Once || k.foreign.Seen(certificate) &&", "return c.Once || (@ || k.foreign.Seen(certificate)) &&"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
