@@ -100,14 +100,9 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 		Entry("versions that do not know each other", "for 0 changes", turn(func(c *course) { c.broken.apart = true })),
 		Entry("a configuration that is written by a late copy of the Lease", "writes the entries of",
 			turn(func(c *course) { c.orders, c.slow, c.calls, c.broken.late = 10*time.Second, 0.2, time.Hour, true })),
-		Entry("a replica that is called before it is ready", "an object skips step", turn(func(c *course) { c.versions, c.turnover, c.slow, c.broken.eager = 4, 3*time.Second, 0.2, true })),
 		Entry("paths of other versions that are not answered", "answers 503", turn(func(c *course) { c.broken.forgetful = true })),
 		Entry("a step that is not declared while it waits", "out of force", turn(waiting), turn(func(c *course) { c.replicas, c.waits, c.calls, c.broken.dropping = 2, 2*time.Minute, time.Hour, true })),
-		Entry("the version that came first, in place of the one that stands", "is first", turn(harmed), turn(func(c *course) { c.restores, c.outages, c.broken.arrival = 0, 0, true })),
-		Entry("silence that an outage explains", "takes v", turn(harmed), turn(func(c *course) { c.edits, c.restores, c.broken.blind = 0, 0, true })),
 		Entry("a replica that does not say that it polls", "takes ", turn(polling), turn(func(c *course) { c.broken.unsaid = true })),
-		Entry("a version that still counts as one that was left", "has just left", turn(func(c *course) { c.broken.uncleared = true })),
-		Entry("a record that is ignored for its numbers", "is not ready", turn(harmed), turn(func(c *course) { c.versions, c.restores, c.outages, c.broken.ignoring = 2, 0, 0, true })),
 	)
 })
 
@@ -182,26 +177,11 @@ func (m *member) reads(object client.Object) {
 		if w.broken.mute {
 			own.Answered = own.Probed
 		}
-		if w.broken.uncleared && own.Probed <= own.Answered {
-			own.Stopping = false
-		}
 		if known {
 			found[m.version()] = own
 		}
-		for version, r := range found {
-			if w.broken.ignoring && r.Ordinal > edited {
-				delete(found, version)
-			}
-		}
 		object.SetAnnotations(found.Write(object.GetAnnotations()))
 	case kind == webhookconf.Mutating.Name:
-		if w.broken.arrival {
-			annotations := object.GetAnnotations()
-			before, first := annotations[webhookconf.VersionAnnotation], w.versions().First("")
-			annotations[webhookconf.VersionAnnotation] = first
-			annotations[webhookconf.StepsAnnotation] = strings.Replace(annotations[webhookconf.StepsAnnotation], before, first, 1)
-			object.SetAnnotations(annotations)
-		}
 		for key := range inForce(stored{object: object}) {
 			if _, known := m.saw[key]; !known {
 				m.saw[key] = w.now
@@ -385,10 +365,7 @@ type outages struct{ *member }
 
 func (o outages) SilentUntil() time.Time {
 	p := o.process
-	switch {
-	case o.w.broken.blind:
-		return time.Time{}
-	case p.w.now.Before(p.back):
+	if p.w.now.Before(p.back) {
 		return p.now().Add(controller.LastRetry) // what it decides to do may be done when the outage is over
 	}
 	return p.silent
@@ -413,13 +390,10 @@ func (w *rollouts) edit() {
 	all := slices.Sorted(maps.Keys(versions))
 	version := all[w.rng.IntN(len(all))]
 	r := versions[version]
-	if number := []int64{1<<53 - 1, -1, 0, edited}[w.rng.IntN(4)]; number > 0 && w.chance(0.2) && !w.broken.ignoring {
+	if number := []int64{1<<53 - 1, -1, 0, edited}[w.rng.IntN(4)]; number > 0 && w.chance(0.2) {
 		r.Probed = number
 	} else {
 		r.Ordinal = number
-	}
-	if w.broken.ignoring {
-		r.Ordinal = edited
 	}
 	versions[version] = r
 	lease := w.lease.latest().object.DeepCopyObject().(*unstructured.Unstructured)

@@ -28,15 +28,10 @@ type ways struct {
 	lenient   bool // the paths of later versions are answered like those of earlier ones
 	apart     bool // versions do not know each other
 	late      bool // the Lease is never read anew
-	eager     bool // a replica is called before it is ready
 	forgetful bool // the paths of other versions are not answered
 
-	dropping  bool // a step that waits is not declared
-	arrival   bool // the version that came first is taken for the one that stands
-	blind     bool // no replica knows of an outage
-	unsaid    bool // no replica says that it polls
-	uncleared bool // a version does not see that one of its replicas has left, until it is asked
-	ignoring  bool // a record with a number beyond edited is ignored
+	dropping bool // a step that waits is not declared
+	unsaid   bool // no replica says that it polls
 }
 
 // course is a rollout's. Versions hear of each other within pace.longest, which must be well below the second and a half
@@ -220,12 +215,7 @@ func (m *member) run() {
 			}
 		}}}
 	}
-	if w.broken.eager {
-		m.readySince = w.now
-	}
-	if !w.broken.eager {
-		m.routes = rollout.RoutesIn(context.Background(), cache, namespace, leaseName)
-	}
+	m.routes = rollout.RoutesIn(context.Background(), cache, namespace, leaseName)
 	m.loop = controller.New(config)
 	for failures := 0; ; {
 		if m.leaves && m.left.IsZero() {
