@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -93,14 +92,12 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 			})
 			is(w.world, as)
 		},
-		Entry("a version that does not answer", "takes v", turn(func(c *course) { c.broken.mute = true })),
 		Entry("a version that hears of a question too late", "takes v", turn(func(c *course) { c.longest, c.slow = 25*time.Second, 0.3 })),
 		Entry("paths of a later version, without its steps", "which came later, without step",
 			turn(func(c *course) { c.versions, c.orders, c.broken.lenient = 4, 10*time.Second, true })),
 		Entry("versions that do not know each other", "for 0 changes", turn(func(c *course) { c.broken.apart = true })),
 		Entry("a configuration that is written by a late copy of the Lease", "writes the entries of",
 			turn(func(c *course) { c.orders, c.slow, c.calls, c.broken.late = 10*time.Second, 0.2, time.Hour, true })),
-		Entry("paths of other versions that are not answered", "answers 503", turn(func(c *course) { c.broken.forgetful = true })),
 		Entry("a step that is not declared while it waits", "out of force", turn(waiting), turn(func(c *course) { c.replicas, c.waits, c.calls, c.broken.dropping = 2, 2*time.Minute, time.Hour, true })),
 		Entry("a replica that does not say that it polls", "takes ", turn(polling), turn(func(c *course) { c.broken.unsaid = true })),
 	)
@@ -167,25 +164,14 @@ func (m *member) registration() webhookconf.Registration {
 	return r
 }
 
-// reads is called with each object that the replica reads. The world may lie to it.
+// reads is called with each object that the replica reads. It notes since when the replica knows that a step is in force.
 func (m *member) reads(object client.Object) {
-	w := m.w
-	switch kind := kindOf(object); {
-	case kind == "Lease":
-		found := rollout.Read(object.GetAnnotations())
-		own, known := found[m.version()]
-		if w.broken.mute {
-			own.Answered = own.Probed
-		}
-		if known {
-			found[m.version()] = own
-		}
-		object.SetAnnotations(found.Write(object.GetAnnotations()))
-	case kind == webhookconf.Mutating.Name:
-		for key := range inForce(stored{object: object}) {
-			if _, known := m.saw[key]; !known {
-				m.saw[key] = w.now
-			}
+	if kindOf(object) != webhookconf.Mutating.Name {
+		return
+	}
+	for key := range inForce(stored{object: object}) {
+		if _, known := m.saw[key]; !known {
+			m.saw[key] = m.w.now
 		}
 	}
 }

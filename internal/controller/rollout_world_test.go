@@ -24,11 +24,9 @@ import (
 
 // ways in which a rule of rollouts is broken, by lies of the world.
 type ways struct {
-	mute      bool // no version sees that it is asked
-	lenient   bool // the paths of later versions are answered like those of earlier ones
-	apart     bool // versions do not know each other
-	late      bool // the Lease is never read anew
-	forgetful bool // the paths of other versions are not answered
+	lenient bool // the paths of later versions are answered like those of earlier ones
+	apart   bool // versions do not know each other
+	late    bool // the Lease is never read anew
 
 	dropping bool // a step that waits is not declared
 	unsaid   bool // no replica says that it polls
@@ -405,9 +403,6 @@ func (m *member) answer(path string) (steps []string, ok bool) {
 		own, ours = nil, false
 	}
 	route, theirs := m.routes[path]
-	if m.w.broken.forgetful {
-		theirs = false
-	}
 	if m.w.broken.lenient {
 		route.All = false
 	}

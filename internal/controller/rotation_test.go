@@ -134,7 +134,6 @@ var _ = Describe("A rule of the rotation that is broken", Label("slow", "sequent
 		Entry("activated before it is published, and no cross-signed certificates", untrusted, unconfirmed, uncrossed, prompt),
 		Entry("pruned at once", untrusted, prunesAtOnce),
 		Entry("a caBundle from a Secret that was read before", shrinks, readsFirst),
-		Entry("a leaf before its CA is published, and no cross-signed certificates", untrusted, swapsFirst, uncrossed, prompt),
 		Entry("an API server that lags behind for longer than an old CA is retained", untrusted,
 			change(func(s *settings) { s.lag *= 4 })),
 		Entry("a replica that does not look for longer than that", untrusted,
@@ -152,7 +151,6 @@ func uncrossed(s *settings)    { s.broken.uncrossed = true }
 func unconfirmed(s *settings)  { s.broken.unconfirmed = true }
 func prunesAtOnce(s *settings) { s.broken.prunesAtOnce = true }
 func readsFirst(s *settings)   { s.broken.readsFirst = true }
-func swapsFirst(s *settings)   { s.broken.swapsFirst = true }
 func noForeign(s *settings)    { s.broken.noForeign = true }
 
 // busy has much happen in few steps.

@@ -36,7 +36,6 @@ type rules struct {
 	unconfirmed  bool // configurations that are read seem to hold the next CA
 	prunesAtOnce bool // the old CA is not retained
 	readsFirst   bool // the Secret that is read after the configurations is the late copy of it
-	swapsFirst   bool // a staged CA signs at once
 	noForeign    bool // a CA that the Secret does not hold seems to stand in no caBundle
 }
 
@@ -247,9 +246,6 @@ type leaf struct {
 
 // Use signs, which may take a while.
 func (l leaf) Use(authority *ca.Authority) error {
-	if l.r.w.broken.swapsFirst {
-		authority = l.r.w.staging(authority)
-	}
 	if l.r.w.broken.uncrossed {
 		uncrossed := *authority
 		uncrossed.Chain, authority = nil, &uncrossed
@@ -320,18 +316,6 @@ func (w *rotations) lie(object client.Object) {
 			c.trust(ca.Common(c.bundle(), state.Bundle()))
 		}
 	}
-}
-
-// staging returns the next CA where one is staged.
-func (w *rotations) staging(authority *ca.Authority) *ca.Authority {
-	if state := w.state(); state != nil && state.Phase == ca.Staged {
-		for i := range state.Generations {
-			if next, err := state.Generations[i].Authority(); err == nil && state.Generations[i].ID == state.NextID {
-				return next
-			}
-		}
-	}
-	return authority
 }
 
 // program is the registration of all replicas.
