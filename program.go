@@ -39,8 +39,8 @@ import (
 )
 
 const (
-	// apiServerLag is the time that other API servers are given to observe a write. They watch the same etcd, which
-	// takes milliseconds.
+	// apiServerLag is the time that other API servers are given to observe the registration of a step. They watch the same
+	// etcd, which takes milliseconds.
 	apiServerLag = 2 * time.Second
 )
 
@@ -145,7 +145,7 @@ func (p *program) newController(steps resolved, r webhookconf.Registration, chan
 		Cache: p.cache, Configurations: p.configurations,
 		Lease:        &rollout.Lease{Client: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, Name: o.versionsName()},
 		Certificates: p.certificates, Registration: r,
-		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api, Resync: m.resync,
+		Registers: true, Retain: o.retain(), Log: p.log, API: &m.api, Resync: m.resync,
 	}
 	for _, change := range changes {
 		change(&config)

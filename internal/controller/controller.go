@@ -66,7 +66,6 @@ type Config struct {
 	Owner func(context.Context) (*metav1.OwnerReference, error)
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
-	Lag    time.Duration // how long an API server may take to observe a write
 	Resync time.Duration // between passes when nothing happens, which cost no request; 0 means a minute
 
 	Serve  func(map[string]rollout.Route) error // receives the recorded paths; nil in a process that serves nothing

@@ -20,8 +20,9 @@ const (
 	// is served even if API servers are not known to trust it.
 	reserve = 10
 
-	// settling is how long a new certificate waits after an API server was observed to trust it. Other API servers
-	// observe a write a moment later, and no CA verifies both the old and the new certificate.
+	// settling is how long a new certificate waits after an API server was observed to trust it, and a new replica that no
+	// caBundle trusted. Other API servers observe a write a moment later, and no CA verifies both the old and the new
+	// certificate.
 	settling = 10 * time.Second
 )
 

@@ -128,7 +128,7 @@ func (c *Controller) judge(o Observation, first string) {
 	if !c.wasReady {
 		for _, l := range o.Live { // an empty one can be used to call no replica
 			if len(ca.SplitBundle(l.Bundle)) > 0 && c.Certificates.Verify(l.Bundle) != nil {
-				c.spread = c.Now().Add(c.Lag)
+				c.spread = c.Now().Add(min(settling, c.Retain/10)) // calls that have begun go on with the caBundle of then
 			}
 		}
 		c.ready(c.verify(o, first))

@@ -224,7 +224,7 @@ func (r *replica) config(p *process) controller.Config {
 		Cache: cache, Configurations: connection.all(), Lease: leaseOf(p),
 		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Log: logr.Discard(), Now: p.now},
 		Registration: program,
-		Registers:    true, Serving: true, Retain: retain, Lag: w.lag,
+		Registers:    true, Serving: true, Retain: retain,
 		Ready: func(err error) { r.becomes(p, err) },
 		Now:   p.now, Random: w.rng.Float64,
 	}

@@ -95,6 +95,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/controller/ownca.go", "return c.Once || k.foreign.Seen(certificate) &&", "return c.Once || (@ || k.foreign.Seen(certificate)) &&"}},
 	},
 	{
+		"ready-amid-calls", "A replica with a certificate of a CA that no caBundle held is ready two seconds after one does.",
+		"A call that has begun goes on with the caBundle of then: a rollout to an issuer, and a call with a slow step.",
+		[]Edit{{"internal/controller/readiness.go", "min(settling, c.Retain/10)", "min(map[bool]time.Duration{false: settling, true: 2 * time.Second}[@], c.Retain/10)"}},
+	},
+	{
 		"stale-pins", "A replica drops the CA of a rotation that it slept through, since its copy of a configuration is late.",
 		"A CA that is out of force does not come back: an API server errs for some replicas during RotateCA with Distrust.",
 		[]Edit{{"internal/certsecret/store.go", "f.outcome != Adopted && now != nil {", "f.outcome != Adopted && now != nil && !@ {"}},
