@@ -85,7 +85,8 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		unlink()
 		cancel(errStopped)
 		stopRunning()
-		m.Stop() // ends a concurrent Watch too
+		m.Stop()             // ends a concurrent Watch too
+		m.program.Store(nil) // what is asked of the Manager from now on, it does as one that never ran
 		m.taps.End(m.given().log())
 		m.readiness.Lack(errStopped)
 	}, nil
