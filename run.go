@@ -86,7 +86,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		cancel(errStopped)
 		stopRunning()
 		m.Stop()             // ends a concurrent Watch too
-		m.program.Store(nil) // what is asked of the Manager from now on, it does as one that never ran
+		m.program.Store(nil) // an operation from now on is that of a Manager that never ran
 		m.taps.End(m.given().log())
 		m.readiness.Lack(errStopped)
 	}, nil

@@ -351,7 +351,7 @@ type Route struct {
 // because another replica may have registered it first.
 //
 // A version that is back counts as an earlier one for as long as a live version has to answer: API servers that lag behind
-// still call what it had registered before, and it can register again only once this version has not answered. again is when
+// still call the webhooks of before, and it can register again only once this version has not answered. again is when
 // that ends, if it does.
 func (v Versions) Routes(version string, seen map[string]Observation, now time.Time) (routes map[string]Route, again time.Time) {
 	own, known := v[version]

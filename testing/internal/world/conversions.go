@@ -134,7 +134,8 @@ func (l *lister) tour(i int, rng *rand.Rand) {
 	if i == 0 && rng.IntN(40) == 0 {
 		shop.text = strings.Repeat("long ", 200_000)
 	}
-	object, at, ok := shop.in(start), start, true
+	var ok bool
+	object, at := shop.in(start), start
 	for range 1 + rng.IntN(2) {
 		to := l.other(at, rng)
 		if object, ok = l.beside(to, rng).hop(shop, object, at, to); !ok {
@@ -170,7 +171,8 @@ func (l *lister) revisit(rng *rand.Rand) {
 	}
 	l.mu.Unlock()
 	to := l.other(first, rng)
-	changed, object, ok := of.shop, of.object, true
+	var ok bool
+	changed, object := of.shop, of.object
 	switch {
 	case object == nil:
 		changed = newShop(to, fmt.Sprint("stored", rng.IntN(1000)), rng.Int64N(100), rng)

@@ -1,6 +1,6 @@
 package world
 
-// This file is the definition of shops: its user, and what the program may change in it.
+// This file is the definition of shops: its user, and the changes that the program may make.
 
 import (
 	"context"

@@ -21,7 +21,7 @@ import (
 // keysName is the Secret of the keys.
 const keysName = fingerprint + "-conversions"
 
-// keyring is what the world knows of the keys, by the names that annotations have for them.
+// keyring holds the keys that the world knows, by the names that annotations have for them.
 type keyring struct {
 	published map[string][]span
 	signed    map[string]map[string]bool // the keys with which each process has signed
@@ -64,7 +64,7 @@ func (w *World) publish() {
 	}
 }
 
-// keysIn returns the keys that have signed what an object keeps.
+// keysIn returns the keys that have signed annotations of an object.
 func keysIn(object map[string]any) map[string]bool {
 	names := map[string]bool{}
 	for name, value := range (&unstructured.Unstructured{Object: object}).GetAnnotations() {

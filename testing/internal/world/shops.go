@@ -1,6 +1,6 @@
 package world
 
-// This file is shops, the custom resources of a world: what is true of one, and how each version shows it.
+// This file is shops, the custom resources of a world, and how each version shows them.
 
 import (
 	"fmt"
@@ -136,7 +136,7 @@ func (s shop) in(version string) map[string]any {
 	return map[string]any{"apiVersion": group + "/" + version, "kind": "Shop", "metadata": metadata, "spec": s.spec(version)}
 }
 
-// differs says in what an object is not the shop, or nothing. What conversions keep is hidden.
+// differs returns the differences of an object from the shop. The annotations of conversions do not count.
 func (s shop) differs(object map[string]any, version string) string {
 	bare := &unstructured.Unstructured{Object: maps.Clone(object)}
 	metadata, _ := object["metadata"].(map[string]any)
@@ -190,7 +190,7 @@ var converters = map[string]struct {
 	},
 }
 
-// present leaves out what is not there.
+// present leaves out absent members.
 func present(spec map[string]any) map[string]any {
 	maps.DeleteFunc(spec, func(_ string, value any) bool { return value == nil })
 	return spec
