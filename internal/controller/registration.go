@@ -198,7 +198,7 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		w.trust, w.reason = true, cmp.Or(plan.Surplus, "a CA that is in use is noted as not needed")
 	case plan.Surplus != "":
 		for _, since := range c.noted {
-			again = rollout.Soonest(again, since.Add(webhookconf.AskedFor))
+			again = rollout.Soonest(again, since.Add(min(webhookconf.AskedFor, c.Retain)))
 		}
 	}
 	return w, again
@@ -327,7 +327,7 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 		if plan.Retain != nil {
 			kept = ca.Bundle(kept, plan.Retain(live))
 		}
-		return found.Outgrow(need, kept, c.noted, plan.Asks, webhookconf.AskedFor, c.Now())
+		return found.Outgrow(need, kept, c.noted, plan.Asks, min(webhookconf.AskedFor, c.Retain), c.Now())
 	}
 	retain := c.Retain
 	if plan.Distrusted {
