@@ -198,7 +198,9 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		w.trust, w.reason = true, cmp.Or(plan.Surplus, "a CA that is in use is noted as not needed")
 	case plan.Surplus != "":
 		for _, since := range c.noted {
-			again = rollout.Soonest(again, since.Add(min(webhookconf.AskedFor, c.Retain)))
+			if at := since.Add(min(webhookconf.AskedFor, c.Retain)); now.Before(at) { // else the note is on one that stays
+				again = rollout.Soonest(again, at)
+			}
 		}
 	}
 	return w, again
