@@ -32,13 +32,6 @@ func (w *World) rollout(f Fault, rng *rand.Rand) {
 	w.wake()
 }
 
-// rolledAgain reports whether another rollout has begun since a generation.
-func (w *World) rolledAgain(generation int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.generation != generation
-}
-
 func (w *World) restart(Fault, *rand.Rand) {
 	w.mu.Lock()
 	w.generation++
