@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,10 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 )
+
+// apiServerLag is the time that API servers are given to observe the registration of a step. They watch the same etcd, which
+// takes milliseconds.
+const apiServerLag = 2 * time.Second
 
 // modesOf returns the ConfigMap of ManagerOptions.ModesConfigMap, of which only the namespace and the name are set. It returns nil
 // if the program has none.

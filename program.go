@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,12 +35,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/seam"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-)
-
-const (
-	// apiServerLag is the time that other API servers are given to observe the registration of a step. They watch the same
-	// etcd, which takes milliseconds.
-	apiServerLag = 2 * time.Second
 )
 
 // program holds the parts of a running Manager, or of a one-off operation such as RegisterExtensions. Its fields do not

@@ -152,8 +152,6 @@ var _ = Describe("A chain", func() {
 		}),
 	)
 
-	inShadow := label("b", nil)
-	inShadow.Mode = chain.ModeShadow
 	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, partial bool, steps ...chain.Step) {
 		for i := range steps {
 			steps[i].Ignore, steps[i].Lenient = true, steps[i].Mode != chain.ModeShadow
@@ -164,7 +162,7 @@ var _ = Describe("A chain", func() {
 	},
 		Entry("two that fail", 500, false, label("a", func(*chain.Call) error { return errStep }), label("b", func(*chain.Call) error { panic("b") })),
 		Entry("but not where another version has a step in the call that may not", 200, true, label("a", func(*chain.Call) error { return errStep })),
-		Entry("but not beside one in Shadow, which may not be registered as that yet", 200, false, label("a", func(*chain.Call) error { return errStep }), inShadow),
+		Entry("but not beside one in Shadow, which may not be registered as that yet", 200, false, label("a", func(*chain.Call) error { return errStep }), in(chain.ModeShadow, label("b", nil))),
 		Entry("one of two that fails", 200, false, label("a", func(*chain.Call) error { return errStep }), label("b", nil)),
 	)
 

@@ -113,7 +113,7 @@ type Plan struct {
 	Missing   string // why a caBundle must be written at once; empty if no write is needed
 	Surplus   string // why a CA can leave a caBundle
 	Retain    func(live []byte) []byte
-	Asks      func(*x509.Certificate) bool // selects the CAs about which other replicas are asked before they leave a caBundle
+	Asks      func(*x509.Certificate) bool // selects the CAs about which a replica asks the others before they leave a caBundle
 	// Distrusted removes CAs that are not needed from the caBundles at once.
 	Distrusted bool
 

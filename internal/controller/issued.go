@@ -73,7 +73,7 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 		plan.RequeueAt = c.byOwnClock(f.takeOver(c, o, now), now)
 	}
 	_, _, plan.Waiting = f.Current()
-	plan.Asks = func(certificate *x509.Certificate) bool { return c.Once || f.foreign.Seen(certificate) }
+	plan.Asks = f.foreign.Seen
 	if plan.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
 		return plan, err
 	}

@@ -187,7 +187,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        state,
 		Asks: func(certificate *x509.Certificate) bool {
-			return c.Once || k.foreign.Seen(certificate) && k.gracePeriod(certificate, c.Retain) > 0 && !k.isSibling(certificate)
+			return k.foreign.Seen(certificate) && k.gracePeriod(certificate, c.Retain) > 0 && !k.isSibling(certificate)
 		},
 	}
 	_, missing := s.Missing()

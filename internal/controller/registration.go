@@ -7,6 +7,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -196,12 +197,8 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		w.trust, w.reason = true, "a CA is not needed"
 	case (plan.Surplus != "" || len(c.noted) > 0) && c.outgrown(o, plan):
 		w.trust, w.reason = true, cmp.Or(plan.Surplus, "a CA that is in use is noted as not needed")
-	case plan.Surplus != "":
-		for _, since := range c.noted {
-			if at := since.Add(min(webhookconf.AskedFor, c.Retain)); now.Before(at) { // else the note is on one that stays
-				again = rollout.Soonest(again, at)
-			}
-		}
+	case plan.Surplus != "": // replicas are being asked
+		again = rollout.Soonest(again, now.Add(min(webhookconf.AskedFor, c.Retain)))
 	}
 	return w, again
 }
@@ -335,7 +332,7 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, plan Plan) (b
 	if plan.Distrusted {
 		retain = 0
 	}
-	return found.Outgrow(need, nil, found.Unneeded, plan.Asks, retain, c.Now())
+	return found.Outgrow(need, nil, found.Unneeded, func(*x509.Certificate) bool { return true }, retain, c.Now())
 }
 
 // Remove deletes the configurations, except those that another version has registered and answers for. left reports whether

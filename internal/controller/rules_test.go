@@ -56,9 +56,7 @@ func direct(c *controller.Config) {
 	c.Certificates.(*controller.OwnCA).Store.Cached = nil
 }
 
-func fixed(to controller.Fixed) func(*controller.Config) {
-	return func(c *controller.Config) { c.Certificates = to }
-}
+func fixed(c *controller.Config) { c.Certificates = authority }
 
 func foreign() []byte { return must(ca.New("another program", 100*time.Hour, dawn)).CertificatePEM }
 
@@ -336,7 +334,7 @@ var _ = Describe("A write that all replicas see to be due", func() {
 var _ = Describe("A configuration that another tool edits again and again", func() {
 	It("is repaired at once at first, later less and less often, and at once again after a quiet time", func() {
 		s := newSolo()
-		c := s.replica(fixed(authority))
+		c := s.replica(fixed)
 		repair := func() time.Duration {
 			GinkgoHelper()
 			s.edit(s.mutating, func(object client.Object) {
@@ -387,7 +385,7 @@ var _ = DescribeTable("An object that is larger than can be stored is explained"
 
 var _ = It("A replica that stops registers nothing any more, also where its steps have just changed", func() {
 	s := newSolo()
-	c := s.replica(fixed(authority))
+	c := s.replica(fixed)
 	Expect(c.Leave(context.Background(), true)).To(Succeed())
 	served := false
 	Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
@@ -409,7 +407,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 	const theirs = "Service eirinix/other"
 	meets := func(stands bool) (registered, last error, reconciled error) {
 		s, ready := newSolo(), errors.New("never ready")
-		c := s.replica(fixed(authority), func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
+		c := s.replica(fixed, func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
 		registered = ready
 		answers := func(number int64) {
 			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
@@ -517,9 +515,9 @@ var _ = It("The report of a replica says that it waits while an earlier version 
 			}
 		}, funcr.Options{})
 	}
-	s.replica(fixed(authority), reports)
+	s.replica(fixed, reports)
 	Expect(said).To(BeEmpty())
-	s.replica(fixed(authority), reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
+	s.replica(fixed, reports, func(c *controller.Config) { c.Registration = desired("two", "logger") })
 	Expect(said).To(HaveExactElements(ContainSubstring("stays registered"), ContainSubstring("is left, so this version registers")))
 	Expect(spectest.Shown(registry, "eirinix_registration_waiting")).To(
 		And(ContainSubstring(`reason="definition"`), Not(ContainSubstring("} 1"))))
@@ -565,29 +563,38 @@ var _ = It("A certificate of another issuer is served once every caBundle trusts
 
 var _ = It("Before a CA of another replica leaves the caBundles, all are asked, and it stays for one that needs it", func() {
 	s := newSolo()
-	c := s.replica(func(c *controller.Config) { c.Ready = func(error) {} })
+	c := s.replica(func(c *controller.Config) { c.Ready, c.Resync = func(error) {}, time.Hour })
 	ours, both := s.state().Bundle(), ca.Bundle(s.state().Bundle(), foreign())
 	after := func(of *controller.Controller, d time.Duration, bundle []byte, notes int) {
 		GinkgoHelper()
 		s.works(of, d)
 		Expect(s.caBundles()).To(HaveEach(Equal(bundle)))
-		for _, o := range []*object{s.mutating, s.validating} {
-			Expect(strings.Count(o.latest().object.GetAnnotations()[webhookconf.UnneededAnnotation], "Z")).To(Equal(notes))
-		}
+		Expect(strings.Count(s.mutating.latest().object.GetAnnotations()[webhookconf.UnneededAnnotation], "Z")).To(Equal(notes))
 	}
 	s.edit(s.mutating, trusts(both))
 	s.edit(s.validating, trusts(both))
 	after(c, 59*time.Minute, both, 0)
 	after(c, 2*time.Minute, both, 1)
-	after(controller.New(s.config(fixed(both))), time.Second, both, 0)
-	after(c, 59*time.Minute, both, 0)
-	after(c, 2*time.Minute, both, 1)
 	writes := s.writes
 	after(s.replica(), 90*time.Second, both, 1)
 	Expect(s.writes).To(Equal(writes))
-	after(c, 2*time.Minute, ours, 0)
+	after(controller.New(s.config(func(c *controller.Config) { c.Certificates = controller.Fixed(both) })), time.Second, both, 0)
+	after(c, 59*time.Minute, both, 0)
+	after(c, 2*time.Minute, both, 1)
+	after(c, 3*time.Minute, ours, 0)
 	s.edit(s.mutating, trusts(foreign())) // in place of ours
 	after(c, 5*time.Second, ours, 0)
+})
+
+var _ = It("A replica whose CA no caBundle held is ready once the calls that had begun are over", func() {
+	s, ready := newSolo(), error(nil)
+	s.replica(fixed)
+	c := controller.New(s.config(func(c *controller.Config) { c.Ready = func(err error) { ready = err } }))
+	Expect(c.Obtain(context.Background())).To(Succeed())
+	s.works(c, 10*time.Second)
+	Expect(ready).To(MatchError(ContainSubstring("observed a caBundle")))
+	s.works(c, 5*time.Second)
+	Expect(ready).NotTo(HaveOccurred())
 })
 
 type solo struct {

@@ -207,8 +207,8 @@ func Observe(seen map[string]Observation, found Versions, now, provesFrom time.T
 	for version, r := range found {
 		s, known := seen[version]
 		if !known || s.Probed != r.Probed || s.Answered != r.Answered || s.Stopping != r.Stopping {
-			serving := known && (s.Serving || r.Answered > s.Answered)
-			s = Observation{Probed: r.Probed, Answered: r.Answered, Stopping: r.Stopping, Since: now, Serving: serving, Ordinal: s.Ordinal, Back: s.Back}
+			s.Serving = known && (s.Serving || r.Answered > s.Answered)
+			s.Probed, s.Answered, s.Stopping, s.Since = r.Probed, r.Answered, r.Stopping, now
 		}
 		if known && s.Ordinal < r.Ordinal {
 			s.Back = now

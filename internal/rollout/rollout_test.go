@@ -339,9 +339,7 @@ var _ = Describe("Routes", func() {
 
 	DescribeTable("are the paths of all versions",
 		func(found rollout.Versions, expect map[string]rollout.Route) {
-			routes, again := found.Routes("own", nil, dawn)
-			Expect(routes).To(Equal(expect))
-			Expect(again).To(BeZero())
+			Expect(found.Routes("own", nil, dawn)).To(Equal(expect))
 		},
 		Entry("our own: another replica of the version may have registered it first",
 			rollout.Versions{"own": record(1, paths{"/p": {"a"}})}, map[string]rollout.Route{"/p": {Steps: []string{"a"}}}),
@@ -382,7 +380,6 @@ var _ = Describe("Routes", func() {
 		back.Steps = paths{"/back": {"a"}}
 		found["back"] = back
 		seen = rollout.Observe(seen, found, dawn.Add(time.Hour), time.Time{})
-		seen = rollout.Observe(seen, found, dawn.Add(time.Hour+time.Second), time.Time{})
 		routes, again := found.Routes("own", seen, dawn.Add(time.Hour+after))
 		Expect(routes["/back"].All).To(Equal(all))
 		Expect(again.IsZero()).To(Equal(all), again.String())

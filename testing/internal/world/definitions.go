@@ -105,9 +105,9 @@ func (w *World) adapts() {
 			continue
 		}
 		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"versions": definedVersions(converts)}})
-		if err == nil { // the definition may have gone meanwhile
+		if err == nil {
 			w.tell(named("a user"), "has the definition of shops serve %d versions", len(definedVersions(converts)))
-			_ = w.api.Client().Patch(context.Background(), definition(), client.RawPatch(types.MergePatchType, patch))
+			_ = w.api.Client().Patch(context.Background(), definition(), client.RawPatch(types.MergePatchType, patch)) // it may have gone meanwhile
 			w.observe()
 		}
 	}

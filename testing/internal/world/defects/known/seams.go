@@ -92,7 +92,7 @@ var inSeams = []Defect{
 	{
 		"intruder-is-asked-about", "A CA that another client has put in place of ours stays for two minutes, in which replicas are asked whether they need it.",
 		"A caBundle that was overwritten is written again within about a second: the edit of a caBundle.",
-		[]Edit{{"internal/controller/ownca.go", "return c.Once || k.foreign.Seen(certificate) &&", "return c.Once || (@ || k.foreign.Seen(certificate)) &&"}},
+		[]Edit{{"internal/controller/ownca.go", "return k.foreign.Seen(certificate) &&", "return (@ || k.foreign.Seen(certificate)) &&"}},
 	},
 	{
 		"ready-amid-calls", "A replica with a certificate of a CA that no caBundle held is ready two seconds after one does.",
