@@ -433,7 +433,6 @@ func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 		g.Expect(p.notified.Load()).To(Equal(before + 1))
 		reads = p.since(time.Time{})
 		ladder(reads[0].at, reads[1:])
-
 		p.remove("cf")
 		settle(40 * time.Second)
 		_, err := p.copied(ctx)

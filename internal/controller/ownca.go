@@ -336,6 +336,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	}
 	var old int64
 	var failures lograte.Limiter
+	delays := wait.Backoff(time.Second, 5*time.Second) // the rotation before this one can take days
 	for {
 		if err := c.enter(ctx); err != nil {
 			return err
@@ -345,7 +346,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 		if done {
 			return nil
 		}
-		next := time.Second
+		next, longest := time.Second, delays()
 		if err == nil {
 			next, err = c.Reconcile(ctx)
 		}
@@ -356,7 +357,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 			failures.Info(c.Log, "the rotation waits for the API server", err.Error())
 			next = time.Second
 		}
-		if err := wait.Sleep(ctx, min(max(next, 10*time.Millisecond), time.Second)); err != nil {
+		if err := wait.Sleep(ctx, min(max(next, 10*time.Millisecond), longest)); err != nil {
 			return err
 		}
 	}

@@ -74,17 +74,14 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 		for _, o := range []*object{s.mutating, s.validating} {
 			s.edit(o, trusts(ours, old))
 		}
-
 		By("noting since when it is not needed")
 		register(s)
 		Expect(s.caBundles()).To(HaveEach(Equal(ca.Bundle(ours, old))))
-
 		By("writing nothing the second time")
 		writes := s.writes
 		s.pass(59 * time.Minute)
 		register(s)
 		Expect(s.writes).To(Equal(writes))
-
 		By("taking it away when its time is over")
 		s.pass(2 * time.Minute)
 		register(s)
@@ -457,9 +454,14 @@ func TestAProcessTakesTheStepsOfTheRotationThatItWasAskedForAndOfNoOther(t *test
 		c := s.replica(func(c *controller.Config) { c.Certificates.(*controller.OwnCA).SetUp = false })
 		Expect(c.Rotate(t.Context(), false)).To(Succeed())
 		Expect(s.state().CurrentID).To(Equal(first + 1))
+		asked := 0
+		s.process.yield = func(d time.Duration) bool { asked++; s.pass(d); return true }
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		Expect(c.Rotate(ctx, false)).To(MatchError(context.DeadlineExceeded), "the first one goes on for days")
+		Expect(asked).To(BeNumerically("<", 150), "600 with one a second")
 		s.works(c, 2*time.Hour)
 		Expect(s.state().Phase).To(Equal(ca.Steady), "the old CA is pruned")
-
 		s.edit(s.secret, func(secret client.Object) {
 			secret.SetAnnotations(map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "again"})
 		})
