@@ -32,7 +32,12 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 # do the specs of the label sequential, which compute for long, in LONG, and examples, which fips runs.
 RACE = . $(addprefix ./internal/,audit certsource chain cluster hang lograte metricsauth modes reads record)
 LONG = $(addprefix ./internal/,admit controller serving)
-GOTEST = go test -vet=off -ldflags=-s -shuffle=on -timeout 40m
+
+# Packages all of whose specs run where only FIPS 140-3's algorithms are allowed, and nowhere else.
+STRICT = $(addprefix ./internal/,ca certsecret convert)
+
+# The garbage collector takes a quarter of the CPU time of the longest specs, unless heaps may grow, up to a limit.
+GOTEST = go test -exec 'env GOGC=400 GOMEMLIMIT=1500MiB' -vet=off -ldflags=-s -shuffle=on -timeout 40m
 
 .PHONY: test
 test: ## all specs, against a real API server; the last line says what they cost
@@ -44,7 +49,7 @@ test-race:
 	@status=0; $(GOTEST) -race -skip ^Example $(RACE) || status=1; \
 		$(GOTEST) -race $(LONG) -ginkgo.label-filter='!sequential' || status=1; exit $$status
 test-plain:
-	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) $(LONG) ./testing/rotation)") || status=1; \
+	@status=0; $(GOTEST) -p 3 ./testing/rotation $$(go list ./... | grep -vxF "$$(go list $(RACE) $(LONG) $(STRICT) ./testing/rotation)") || status=1; \
 		$(GOTEST) -run ^Test $(LONG) -ginkgo.label-filter=sequential || status=1; exit $$status
 test-modules:
 	@status=0; for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
@@ -54,7 +59,8 @@ test-modules:
 fips: export KUBEBUILDER_ASSETS = /no/API/server
 fips: export GODEBUG = fips140=only
 fips: ## the specs of TLS, certificates and rotation, where the standard library refuses all that FIPS 140-3 does not approve
-	@go test -vet=off -ldflags=-s . $(addprefix ./internal/,ca certsecret certsource controller convert record serving) \
+	@go test -vet=off -ldflags=-s $(STRICT)
+	@go test -vet=off -ldflags=-s . $(addprefix ./internal/,certsource controller record serving) \
 		-skip '^ExampleNewControlPlane$$' -ginkgo.label-filter='!api-server && !slow && !sequential'
 
 .PHONY: fast

@@ -324,7 +324,7 @@ func (p *process) reconcile(c *controller.Controller, failures *int) (next time.
 // rotationSteps and rolloutSteps are of all worlds together.
 const (
 	rotationSteps = 12_000
-	rolloutSteps  = 12_000
+	rolloutSteps  = 6_000
 )
 
 // volume returns how many steps a model has in this run, and its first seed. EIRINIX_SOAK=1 makes it two million, with

@@ -314,7 +314,7 @@ func (w *rotations) rests() bool {
 			return false
 		}
 	}
-	return true
+	return !slices.ContainsFunc(w.processes, func(p *process) bool { return strings.HasPrefix(p.name, "person") })
 }
 
 func (w *rotations) requested() bool {

@@ -21,7 +21,7 @@ import (
 )
 
 // every is the time between two calls through one API server, if the machine can keep up.
-const every = 80 * time.Millisecond
+const every = 200 * time.Millisecond
 
 // How many calls through one API server may be in flight at once.
 const (
