@@ -40,7 +40,8 @@ import (
 type hook struct {
 	admissionregistrationv1.ValidatingWebhook // which has all that both kinds have in common
 	mutating                                  bool
-	version                                   string // that is registered
+	version                                   string   // that is registered
+	shadows                                   []string // of the configuration: steps that are registered as shadows
 }
 
 // configurations are the kinds that hold webhooks, in the order in which an API server calls them.
@@ -59,7 +60,7 @@ func webhooksOf(object *unstructured.Unstructured) (all []hook) {
 	}
 	entries, _ := object.Object["webhooks"].([]any)
 	for _, e := range entries {
-		h := hook{mutating: object.GetKind() == configurations[0], version: object.GetAnnotations()[webhookconf.VersionAnnotation]}
+		h := hook{mutating: object.GetKind() == configurations[0], version: object.GetAnnotations()[webhookconf.VersionAnnotation], shadows: shadowsIn(object.GetAnnotations())}
 		tree, _ := e.(map[string]any)
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &h.ValidatingWebhook) == nil {
 			all = append(all, h)

@@ -127,7 +127,7 @@ func (w *World) hears(s *apiServer, v verdict) {
 			}
 		}
 		for step, n := range echoes {
-			if m := w.modes[strings.TrimSuffix(step, "-sets")]; n != 1 || warnings[step] != 1 && w.modes[step].mode == "" && m.text == "" {
+			if m := w.modes[strings.TrimSuffix(step, "-sets")]; n != 1 || warnings[step] != 1 && w.modes[step].mode == "" && m.text == "" && !w.declaresModes(step) {
 				w.breaks("%s: the answer of %s holds %d annotations of step %s, and %d of its warnings", s.name, one.Name, n, step, warnings[step])
 			}
 		}
@@ -182,7 +182,7 @@ func (w *World) speaks(s *apiServer, deny string, began time.Time, v verdict) {
 			if name != step {
 				would = "change"
 			}
-			if w.plan.Judges && name != step {
+			if w.plan.Judges && name != step || w.declaresModes(name) && !w.strictly(name, began) {
 				continue
 			}
 			m := w.modes[name]
@@ -212,7 +212,7 @@ func (w *World) deniesWhole(s *apiServer, deny string, v verdict) {
 	}
 	echoes, _, _ := last.heard()
 	for _, step := range plain {
-		if among(deny, step) && echoes[step] > 0 && w.modes[step].mode == "" && w.modes[step].text == "" && !strings.Contains(v.denied, step+" denies") {
+		if among(deny, step) && echoes[step] > 0 && w.modes[step].mode == "" && w.modes[step].text == "" && !w.declaresModes(step) && !strings.Contains(v.denied, step+" denies") {
 			w.breaks("%s: step %s denies a pod, and the denial does not say so: %s", s.name, step, v.denied)
 		}
 	}

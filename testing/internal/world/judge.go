@@ -198,10 +198,11 @@ func (w *World) deniesWell(s *apiServer, deny string, began time.Time, v verdict
 		if by++; !among(deny, step) {
 			w.breaks("%s: step %s denies a pod that it is not to deny (label %q): %s", s.name, step, deny, v.denied)
 		}
+		w.mayDeny(s, step, began, v)
 		if m := w.modes[step]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && !w.troubledSince(m.since, unread, slow, apart) { // which keep it from replicas
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, step, m.mode, now.Sub(m.since))
 		}
-		if last := v.called[len(v.called)-1]; last.ignores() && !w.moves(step) && slices.Contains(w.common(), step) && !w.troubledSince(began, spoiled) { // an edit weakens entries, and replicas of several versions share paths
+		if last := v.called[len(v.called)-1]; last.ignores() && !w.moves(step) && !w.declaresModes(step) && slices.Contains(w.common(), step) && !w.troubledSince(began, spoiled) { // an edit weakens entries, and replicas of several versions share paths
 			w.breaks("%s: step %s denies a pod, and its failures are still ignored (%s)", s.name, step, last.Name)
 		}
 		whole := !w.troubledSince(now, spoiled, lapsed) && !slices.ContainsFunc(configurations, func(kind string) bool { return w.history[kind].last() == nil })
@@ -251,6 +252,9 @@ const inMode = time.Minute
 
 // denies reports whether a step must have denied. The caller holds mu.
 func (w *World) denies(step string, began time.Time) bool {
+	if w.declaresModes(step) {
+		return w.strictly(step, began)
+	}
 	m := w.modes[step]
 	if m.mode == "" || w.misspelt(m) {
 		return m.mode == ""

@@ -92,6 +92,7 @@ func (w *World) start(r release) *process {
 	p.stop = stop
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
+	w.watch.compare(w, time.Now())
 	w.mu.Unlock()
 	select {
 	case <-w.over: // no other will stop it

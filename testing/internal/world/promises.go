@@ -42,6 +42,8 @@ type promises struct {
 	foreign   map[string]time.Time // CAs that nothing needs, since when
 	marked    map[string]types.UID // kinds of objects to which another client has added something, and which object
 	evicted   [][]byte             // CAs that a rotation with Distrust has taken out of force
+	strict    map[string]time.Time // since when every live version declares that a step denies
+	mild      map[string]time.Time // since when none does
 	written   map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
 	adopted   bool                 // the CA of another client, while no configuration pinned one
 	keyless   bool                 // the key of conversions is lost
@@ -238,6 +240,7 @@ func (w *World) look() {
 	if !ready {
 		p.lonely = now
 	}
+	p.compare(w, now)
 	for _, step := range append(slices.Clip(plain), reader, lenient) {
 		all := len(w.processes) > 0
 		for _, r := range w.processes {

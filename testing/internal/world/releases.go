@@ -23,6 +23,7 @@ type release struct {
 	name     string
 	steps    []string
 	isolated map[string]bool
+	modes    map[string]eirinix.Mode // that it declares for steps which judge
 	reads    bool
 	kinds    bool // the policy is of a kind that comes and goes
 	wide     bool // two steps read policies
@@ -151,6 +152,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			}
 			return nil
 		}})
+		settings.Mode = r.modes[step]
 		errs = append(errs,
 			m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: step, Settings: settings, Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 				if step == "a" {
