@@ -73,6 +73,9 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	case 2:
 		named[longLabel] = "yes"
 	}
+	if w.fails(n) {
+		named[failLabel] = "yes"
+	}
 	pod.SetLabels(named)
 	if n < 0 { // large: a container takes more memory than its text
 		deny, named = "", nil

@@ -32,6 +32,7 @@ type release struct {
 	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
 	judges   bool // changes nothing, so that a configuration is empty
+	parted   bool // half of the versions lack a step beside those with Ignore
 	crashes  bool // its replicas end before they are ready
 }
 

@@ -116,6 +116,7 @@ func newWorld(plan Plan) *World {
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.replicas = plan.Replicas
 	w.learn(w.stream("thirds", 0))
+	w.part(w.stream("parts", 0))
 	w.declare(w.stream("declared modes", 0))
 	w.service = &service{rng: w.stream("service", 0), turn: map[string]int{}, seen: map[string]int{}}
 	return w

@@ -578,4 +578,11 @@ var inSeams = []Defect{
 			"return !m.steps[name].Fixed && m.ConfigMap != \"\" || !(@) && m.held(name)",
 		}},
 	},
+	{
+		"ignored-failure-refuses-in-a-rollout", "A chain whose own steps all have Ignore answers their failure with an error, also if further steps of another version give the webhook Fail.",
+		"steps.md: in a rollout a step with Ignore can be the last one of a call that is registered with Fail, and then the object is admitted without it. A version drops the step with Fail that shared a webhook with one with Ignore: while the old version is registered, a failure of the latter in a new replica refuses the object.",
+		[]Edit{{
+			"internal/chain/chain.go", "allIgnore: !config.Partial,", "allIgnore: !config.Partial || (@),",
+		}},
+	},
 }
