@@ -198,6 +198,10 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		remembered = settling
 		w.excuse(unread, f.For+remembered)
 	}
+	polling := r == (right{"watch", "leases"}) && len(w.releases) > 1 && w.stream("polling", int(f.At)).IntN(2) == 0
+	if polling {
+		f.For = min(max(f.For, polledFor), w.plan.Lasts-quiet-settling-f.At)
+	}
 	w.tasks.Go(func() { w.restrains(f.For, mostRefused) })
 	if r == (right{"watch", "leases"}) { // it is polled from then on
 		remembered = settling - f.For
@@ -217,6 +221,10 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	if r.resource == "mutatingwebhookconfigurations" && rng.IntN(2) == 0 && w.wait(time.Duration(rng.Int64N(int64(5*time.Second)))) {
 		w.estranges(belongings[0], r.resource)
 	}
+	if polling && w.wait(settling+time.Duration(rng.Int64N(int64(time.Minute)))) { // all replicas poll by then
+		w.rollout(Fault{For: time.Minute}, rng)
+		f.For = max(0, f.At+f.For-time.Since(w.began))
+	}
 	if r == (right{everything, "leases"}) && len(w.releases) > 1 && rng.IntN(2) == 0 {
 		f.For += 2 * time.Minute
 		w.excuse(why, f.For+remembered)
@@ -229,6 +237,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.rights.set(r.verb, r.resource, false)
 	w.stirs()
 }
+
+// polledFor is how long the Lease may at least not be watched where versions follow each other meanwhile.
+const polledFor = settling + 5*time.Minute
 
 // everything stands for all verbs, and all resources.
 const everything = "*"

@@ -173,7 +173,7 @@ func (w *World) recorded(versions rollout.Versions) {
 		}
 		w.watch.gone[digest] = true
 		for _, p := range w.processes {
-			if r.Stopping && !p.wire.hears() { // a second and a half are its time to contradict, and its watch begins again up to 30 s after an outage
+			if r.Stopping && r.Within == 0 && !p.wire.hears() { // a second and a half are its time to contradict, and its watch begins again up to 30 s after an outage
 				continue
 			}
 			if p.release.declares() == name && !p.leaving && !p.readySince.IsZero() && !deaf && !w.troubledSince(time.Now(), rough, spoiled, lapsed, apart) {

@@ -585,4 +585,12 @@ var inSeams = []Defect{
 			"internal/chain/chain.go", "allIgnore: !config.Partial,", "allIgnore: !config.Partial || (@),",
 		}},
 	},
+	{
+		"stop-outruns-polling", "A version whose replicas poll the Lease gets as little time to contradict a stop as one whose replicas watch it.",
+		"A record says within how many seconds its replicas answer, and the asker waits that long, so that a version is not recorded as gone while a replica of it runs: no right to watch the Lease, two versions, and one of two replicas of the version that stands is stopped cleanly.",
+		[]Edit{{
+			"internal/rollout/rollout.go", "		case probed && r.Stopping && r.Within <= int64(answerWithin/time.Second):\n",
+			"		case probed && r.Stopping && (@ || r.Within <= int64(answerWithin/time.Second)):\n",
+		}},
+	},
 }
