@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,9 @@ func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
 			continue
 		}
 		for _, seen := range one.annotated(looksAt) {
+			if !slices.ContainsFunc(w.policies, func(p policyVersion) bool { return strconv.Itoa(p.generation) == seen }) {
+				w.breaks("%s: step %s sees policy %s (0: none), which there never was", s.name, looker, seen)
+			}
 			if since := w.replaced(seen); !since.IsZero() && since.Add(staleBy).Before(began) {
 				w.breaks("%s: step %s sees policy %s, which was replaced %s before", s.name, looker, seen, began.Sub(since))
 			}
@@ -155,6 +159,9 @@ func (w *World) sickensOne(f Fault, rng *rand.Rand) {
 	w.rights.hide(namespace)
 	for _, s := range w.servers {
 		s.server.Close()
+	}
+	if w.stream("half", int(f.At)).IntN(2) == 0 { // replicas start that have never listed them
+		w.restart(f, rng)
 	}
 	w.policyBecomes(next)
 	w.presses(f.For, rng)

@@ -593,4 +593,9 @@ var inSeams = []Defect{
 			"		case probed && r.Stopping && (@ || r.Within <= int64(answerWithin/time.Second)):\n",
 		}},
 	},
+	{
+		"half-listed", "A step looks at the objects of one of its namespaces while those of another one have never been listed.",
+		"A step in force whose objects are not there fails after a restart, so its failurePolicy decides: Read.Namespaces with two names, a restart while the list of one of them fails or hangs, and calls in the first minute; an object is admitted that the missing ones forbid.",
+		[]Edit{{"internal/reads/view.go", "	if len(v.missing) > 0 {\n		return\n", "	if len(v.missing) > 0 && !(@ && len(v.missing) < len(v.sources)) {\n		return\n"}},
+	},
 }
