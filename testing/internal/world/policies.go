@@ -174,7 +174,10 @@ func (w *World) sicken(f Fault, rng *rand.Rand) {
 	for _, s := range w.servers {
 		s.server.Close()
 	}
-	w.wait(4 * f.For)
+	if own := w.stream("repair", int(f.At)); !w.plan.Split && own.IntN(2) == 0 {
+		w.repairs(4*f.For, own)
+	}
+	w.wait(max(0, f.At+4*f.For-time.Since(w.began)))
 	w.rights.sicken(0)
 }
 

@@ -598,4 +598,12 @@ var inSeams = []Defect{
 		"A step in force whose objects are not there fails after a restart, so its failurePolicy decides: Read.Namespaces with two names, a restart while the list of one of them fails or hangs, and calls in the first minute; an object is admitted that the missing ones forbid.",
 		[]Edit{{"internal/reads/view.go", "	if len(v.missing) > 0 {\n		return\n", "	if len(v.missing) > 0 && !(@ && len(v.missing) < len(v.sources)) {\n		return\n"}},
 	},
+	{
+		"repair-forgets-waiting-step", "That a waiting step was seen in force is not remembered beyond the configuration that showed it.",
+		"reads.md: a step in force stays in force, also after a restart; rollouts.md: a deleted configuration is repaired. A process restarts while what a step in force reads cannot be listed, and then a tool deletes or empties the configuration: the repair leaves the step out, and objects pass without it until the reads are back.",
+		[]Edit{{
+			"internal/controller/registration.go", "	c.registration = c.registration.Seen(found)\n",
+			"	if !(@) {\n		c.registration = c.registration.Seen(found)\n	}\n",
+		}},
+	},
 }
