@@ -176,6 +176,8 @@ func (w *World) sicken(f Fault, rng *rand.Rand) {
 	}
 	if own := w.stream("repair", int(f.At)); !w.plan.Split && own.IntN(2) == 0 {
 		w.repairs(4*f.For, own)
+	} else if later := staleBy + 10*time.Second; status > 0 && 4*f.For > later+10*time.Second && w.wait(later) {
+		w.urges()
 	}
 	w.wait(max(0, f.At+4*f.For-time.Since(w.began)))
 	w.rights.sicken(0)

@@ -606,4 +606,9 @@ var inSeams = []Defect{
 			"	if !(@) {\n		c.registration = c.registration.Seen(found)\n	}\n",
 		}},
 	},
+	{
+		"asked-by-each-call", "Each call that finds its objects too old makes the program ask the API server, although an attempt has just failed.",
+		"One attempt is shared, and a call waits for none where the last has just failed, so requests are few in an outage: what a step reads is interrupted for longer than MaxStale (the right to list is taken away, or lists fail), and many calls come.",
+		[]Edit{{"internal/reads/account.go", "s.began.IsZero() && time.Since(s.tried) < soonest\n", "s.began.IsZero() && !@ && time.Since(s.tried) < soonest\n"}},
+	},
 }
