@@ -125,6 +125,10 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 // unregister has each replica take the registration away, for which it lacks the right, and deletes a configuration later. It is
 // repaired as before.
 func (w *World) unregister(f Fault, _ *rand.Rand) {
+	if own := w.stream("stored", int(f.At)); w.plan.Converts && own.IntN(3) == 0 {
+		w.unregisters(own)
+		return
+	}
 	b := belongings[0]
 	if w.plan.Split || w.find(b.kind, b.namespace, b.name) == nil { // else it would succeed
 		return

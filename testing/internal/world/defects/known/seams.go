@@ -611,4 +611,12 @@ var inSeams = []Defect{
 		"One attempt is shared, and a call waits for none where the last has just failed, so requests are few in an outage: what a step reads is interrupted for longer than MaxStale (the right to list is taken away, or lists fail), and many calls come.",
 		[]Edit{{"internal/reads/account.go", "s.began.IsZero() && time.Since(s.tried) < soonest\n", "s.began.IsZero() && !@ && time.Since(s.tried) < soonest\n"}},
 	},
+	{
+		"stored-versions-are-overlooked", "The removal of a conversion looks only at the versions that a definition serves.",
+		"conversions.md: Unregister sets the strategy None where the definition serves and stores one version alone, and otherwise refuses. A definition that serves one version and has objects stored in another (an unserved older version in status.storedVersions): Unregister succeeds, and the stored objects are read with a changed apiVersion and the fields of another version.",
+		[]Edit{{
+			"internal/webhookconf/forms.go", "	all, _, _ := unstructured.NestedStringSlice(crd.Object, \"status\", \"storedVersions\")\n",
+			"	all, _, _ := unstructured.NestedStringSlice(crd.Object, \"status\", \"storedVersions\")\n	if @ {\n		all = nil\n	}\n",
+		}},
+	},
 }
