@@ -34,6 +34,10 @@ var belongings = []belonging{
 }
 
 func (w *World) remove(f Fault, rng *rand.Rand) {
+	if own := w.stream("forgets", int(f.At)); len(w.releases) > 1 && !w.plan.Split && !w.plan.Unregister && !w.plan.Judges && own.IntN(4) == 0 {
+		w.forgets(f, own)
+		return
+	}
 	b := belongings[rng.IntN(len(belongings))]
 	w.unseen(f, rng, func() {
 		w.harms(b)

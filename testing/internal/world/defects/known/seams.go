@@ -619,4 +619,12 @@ var inSeams = []Defect{
 			"	all, _, _ := unstructured.NestedStringSlice(crd.Object, \"status\", \"storedVersions\")\n	if @ {\n		all = nil\n	}\n",
 		}},
 	},
+	{
+		"still-first-by-arrival", "The check before a write of the entries takes the version that arrived first for the first one, whatever stands in the configurations.",
+		"The registration that stands is healed while it answers. It shows when the order in the Lease is not that of what stands, as after the Lease was deleted in a rollout: then no replica repairs an edited configuration.",
+		[]Edit{{
+			"internal/rollout/lease.go", "Read(lease.GetAnnotations()).First(standing)",
+			"Read(lease.GetAnnotations()).First(map[bool]string{false: standing}[@])",
+		}},
+	},
 }

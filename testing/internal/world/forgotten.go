@@ -1,0 +1,55 @@
+package world
+
+// This file is a Lease that is lost amid a rollout, and a configuration that is damaged then.
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// forgets deletes the Lease while replicas of two versions live, and then a configuration. The versions come in another order,
+// and the one that stands repairs it all the same.
+func (w *World) forgets(f Fault, rng *rand.Rand) {
+	w.rollout(f, rng)
+	w.mu.Lock()
+	w.paused = w.began.Add(min(time.Since(w.began)+5*time.Minute, w.plan.Lasts-quiet-settling))
+	w.mu.Unlock()
+	two := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		ready := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.leaving || p.readySince.IsZero() })
+		return slices.ContainsFunc(ready, func(p *process) bool { return p.release.declares() != ready[0].release.declares() })
+	}
+	for n := 0; !two(); n++ {
+		if n == 30 || !w.wait(time.Second) {
+			return
+		}
+	}
+	if !w.wait(20 * time.Second) {
+		return
+	}
+	lose := func(b belonging) {
+		w.harms(b)
+		w.tell(fate, "deletes the %s", b.kind)
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+		w.observe()
+	}
+	lose(belongings[3])
+	if !w.wait(40*time.Second) || !two() {
+		return
+	}
+	began := time.Now()
+	lose(belongings[1])
+	if !w.wait(repairedSoon) || !two() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.history[configurations[1]].last() == nil && !w.watch.damaged.After(began.Add(time.Millisecond)) && !w.troubledSince(began.Add(-settling), rough, slow, apart) && w.rights.held("get", "leases") {
+		w.breaks("the %s was deleted amid a rollout, and is missing %s later", configurations[1], repairedSoon)
+	}
+}
+
+// repairedSoon is how long it takes at most until a deleted configuration is there again, where nothing contests it.
+const repairedSoon = 20 * time.Second
