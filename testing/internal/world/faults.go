@@ -281,4 +281,7 @@ func (w *World) load(_ Fault, rng *rand.Rand) {
 			return
 		}
 	}
+	if w.wait(time.Minute) {
+		w.burden()
+	}
 }

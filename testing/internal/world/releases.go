@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type release struct {
 	judges   bool // changes nothing, so that a configuration is empty
 	parted   bool // half of the versions lack a step beside those with Ignore
 	crashes  bool // its replicas end before they are ready
+
+	burdened *atomic.Int64 // counts runs of the step in Shadow on large pods, in all versions
 }
 
 func (r release) has(step string) bool { return step == lenient || slices.Contains(r.steps, step) }
@@ -50,8 +53,9 @@ const (
 
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
+	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0, burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -113,8 +117,11 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 	}
 	if r.shadow {
 		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
-			ID: ghost, Settings: eirinix.Settings{Mode: eirinix.ModeShadow},
+			ID: ghost, Settings: eirinix.Settings{Isolated: true, Mode: eirinix.ModeShadow},
 			Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if pod.Annotations[ghost] != "" {
+					r.burdened.Add(1)
+				}
 				if len(pod.Spec.InitContainers) > 0 {
 					<-ctx.Done()
 				}

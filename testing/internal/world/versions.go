@@ -141,7 +141,7 @@ func (r release) declares() string {
 		names = append(names, step)
 	}
 	if r.shadow {
-		names = append(names, ghost)
+		names = append(names, ghost+alone)
 	}
 	if r.thirds {
 		names = append(names, third)
