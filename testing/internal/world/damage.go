@@ -224,6 +224,26 @@ func (w *World) rollsForward(was *unstructured.Unstructured) {
 	}
 }
 
+// setsBack puts an earlier state into the Secret.
+func (w *World) setsBack(to *unstructured.Unstructured) {
+	b := belongings[2]
+	found := w.find(b.kind, b.namespace, b.name)
+	if found == nil || found.GetUID() != to.GetUID() {
+		return
+	}
+	object := found.DeepCopy()
+	object.Object["data"] = to.Object["data"]
+	object.SetAnnotations(to.GetAnnotations())
+	if w.harms(b) {
+		w.tasks.Go(func() { w.rollsForward(found) })
+	}
+	w.tell(fate, "%s the %s", rollsBack, b.kind)
+	if err := w.api.Put(object); err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	w.observe()
+}
+
 func (w *World) damages(b belonging, rng *rand.Rand) {
 	found := w.find(b.kind, b.namespace, b.name)
 	if found == nil {

@@ -135,7 +135,7 @@ func (w *World) cannot(began time.Time, what string, err error) {
 	w.breaks("%s fails although nothing is in its way: %v", what, err)
 }
 
-func (w *World) rotate(_ Fault, rng *rand.Rand) {
+func (w *World) rotate(f Fault, rng *rand.Rand) {
 	if p := w.any(rng); p != nil && !w.plan.Split && !p.release.issued && rng.IntN(2) == 0 {
 		w.tell(p, "is asked for a rotation of the CA")
 		ctx, cancel := w.ctx()
@@ -157,9 +157,13 @@ func (w *World) rotate(_ Fault, rng *rand.Rand) {
 	if of.issued {
 		return // it has no CA
 	}
+	before := w.find("Secret", namespace, fingerprint+"-setupcertificate")
 	w.tool("rotates the CA", of, rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		return m.RotateCA(ctx, eirinix.RotateOptions{})
 	})
+	if own := w.stream("set back", int(f.At)); before != nil && !w.plan.Split && own.IntN(2) == 0 && w.wait(time.Duration(own.Int64N(int64(2*time.Minute)))) {
+		w.setsBack(before)
+	}
 }
 
 func (w *World) distrust(_ Fault, rng *rand.Rand) {

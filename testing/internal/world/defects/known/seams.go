@@ -632,4 +632,12 @@ var inSeams = []Defect{
 		"A run of a shadow is dropped only while too many wait: a step in Shadow, and within an hour 32 MiB of objects, such as twenty updates of 1 MB, one after the other; then every run is counted as dropped, and none as would_deny.",
 		[]Edit{{"internal/chain/watch.go", "		q.bytes -= ended.size()\n", "		if !@ {\n			q.bytes -= ended.size()\n		}\n"}},
 	},
+	{
+		"older-secret-is-adopted", "A Secret of the same lineage that was set back to another CA is adopted, and not put right.",
+		"rotation.md: when the Secret is set back, the same CA comes back while one replica lives. A backup from before a rotation is applied while the old CA is still trusted: the replicas sign with the old CA again, the new one leaves the Secret and the caBundles, and the rotation is undone.",
+		[]Edit{{
+			"internal/certsecret/store.go", "case f.documented && (same || !behind):",
+			"case f.documented && (same || !behind || @ && !otherLineage):",
+		}},
+	},
 }
