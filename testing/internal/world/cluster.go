@@ -81,7 +81,9 @@ func (s *apiServer) late() time.Duration {
 func (s *apiServer) fail(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deaf = time.Now().Add(cluster.Rewatched)
+	if len(s.w.servers) > 1 { // else each replica notices it, and waits for the others
+		s.deaf = time.Now().Add(cluster.Rewatched)
+	}
 	if status != 0 {
 		s.outages++
 		s.failing = status

@@ -167,6 +167,11 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 		}
 		w.tasks.Go(func() { w.restrains(f.For, most) })
 	}
+	if len(w.servers) == 1 && len(w.releases) > 1 {
+		if own := w.stream("asked", int(f.At)); own.IntN(3) == 0 && w.mixes(f, own) && w.asks() { // the answer cannot be written in time
+			f.For = 8*time.Second + time.Duration(own.Int64N(int64(1900*time.Millisecond)))
+		}
+	}
 	w.excuse(slow, f.For+settling)
 	w.tell(named(s.name), "answers %d for %s (-1: it refuses connections)", status, f.For.Round(time.Second))
 	s.fail(status)

@@ -4,29 +4,13 @@ package world
 
 import (
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
 // forgets deletes the Lease while replicas of two versions live, and then a configuration. The versions come in another order,
 // and the one that stands repairs it all the same.
 func (w *World) forgets(f Fault, rng *rand.Rand) {
-	w.rollout(f, rng)
-	w.mu.Lock()
-	w.paused = w.began.Add(min(time.Since(w.began)+5*time.Minute, w.plan.Lasts-quiet-settling))
-	w.mu.Unlock()
-	two := func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		ready := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.leaving || p.readySince.IsZero() })
-		return slices.ContainsFunc(ready, func(p *process) bool { return p.release.declares() != ready[0].release.declares() })
-	}
-	for n := 0; !two(); n++ {
-		if n == 30 || !w.wait(time.Second) {
-			return
-		}
-	}
-	if !w.wait(20 * time.Second) {
+	if !w.mixes(f, rng) || !w.wait(20*time.Second) {
 		return
 	}
 	lose := func(b belonging) {
@@ -36,12 +20,12 @@ func (w *World) forgets(f Fault, rng *rand.Rand) {
 		w.observe()
 	}
 	lose(belongings[3])
-	if !w.wait(40*time.Second) || !two() {
+	if !w.wait(40*time.Second) || !w.isMixed() {
 		return
 	}
 	began := time.Now()
 	lose(belongings[1])
-	if !w.wait(repairedSoon) || !two() {
+	if !w.wait(repairedSoon) || !w.isMixed() {
 		return
 	}
 	w.mu.Lock()

@@ -640,4 +640,12 @@ var inSeams = []Defect{
 			"case f.documented && (same || !behind || @ && !otherLineage):",
 		}},
 	},
+	{
+		"brief-outage-proves", "After an outage of less than twenty seconds, silence counts at once, as if there had been none.",
+		"A version goes only when it could have answered. It shows when the API server fails for some seconds in a rollout: the question was asked before, the answer could not be written, and the record of a version that runs is removed.",
+		[]Edit{{
+			"internal/cluster/api.go", "a.proves = now.Add(lastProbe + lastProbe/5 + a.spread)",
+			"if !@ || now.Sub(a.since) >= briefOutage {\n\t\t\ta.proves = now.Add(lastProbe + lastProbe/5 + a.spread)\n\t\t}",
+		}},
+	},
 }
