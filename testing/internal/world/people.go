@@ -161,6 +161,9 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 	w.tool("rotates the CA", of, rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		return m.RotateCA(ctx, eirinix.RotateOptions{})
 	})
+	if before != nil && w.plan.Split && w.plan.Leaf > 0 {
+		w.tasks.Go(func() { w.prunes(before) })
+	}
 	if own := w.stream("set back", int(f.At)); before != nil && !w.plan.Split && own.IntN(2) == 0 && w.wait(time.Duration(own.Int64N(int64(2*time.Minute)))) {
 		w.setsBack(before)
 	}

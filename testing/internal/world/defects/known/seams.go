@@ -648,4 +648,12 @@ var inSeams = []Defect{
 			"if !@ || now.Sub(a.since) >= briefOutage {\n\t\t\ta.proves = now.Add(lastProbe + lastProbe/5 + a.spread)\n\t\t}",
 		}},
 	},
+	{
+		"unneeded-since-now", "A short-lived process counts the time since which a CA is not needed anew with each registration.",
+		"RegisterExtensions takes away what is not needed any more. It shows in a split deployment some time after a rotation: the old CA never leaves the caBundles.",
+		[]Edit{{
+			"internal/webhookconf/writer.go", "			if !there && !seen { // else",
+			"			if !there && !seen || @ { // else",
+		}},
+	},
 }
