@@ -169,12 +169,16 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 	}
 }
 
-func (w *World) distrust(_ Fault, rng *rand.Rand) {
+func (w *World) distrust(f Fault, rng *rand.Rand) {
 	of := w.live(rng)
 	if of.issued {
 		return // it has no CA
 	}
 	w.excuse(evicted, 10*time.Minute)
+	w.mu.Lock()
+	asked := time.Now()
+	w.watch.asked = asked
+	w.mu.Unlock()
 	var old []byte // the CA that is to go
 	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil {
 		if state, err := decode(secret); err == nil {
@@ -195,6 +199,9 @@ func (w *World) distrust(_ Fault, rng *rand.Rand) {
 		}
 		return err
 	})
+	if own := w.stream("emptied", int(f.At)); !w.plan.Split && !w.plan.Issued && w.plan.CALifetime == 0 && own.IntN(2) == 0 && w.wait(time.Minute) {
+		w.empties(asked)
+	}
 }
 
 // live returns a version of which a replica lives.

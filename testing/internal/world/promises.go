@@ -51,6 +51,7 @@ type promises struct {
 	late      time.Duration        // by which an API server has been behind at most
 	ordered   time.Time            // when a person has last registered a version
 	spells    time.Time            // until then, the ConfigMap of modes may hold a word that is none
+	asked     time.Time            // when a person has last asked for a rotation with Distrust
 	renewed   time.Time            // when the namespace was last deleted and made again
 	damaged   time.Time            // when an object of the program was last harmed
 	contest   time.Time            // when a tool has last reverted a configuration

@@ -656,4 +656,12 @@ var inSeams = []Defect{
 			"			if !there && !seen || @ { // else",
 		}},
 	},
+	{
+		"numbered-below-distrust", "The number of a new generation follows those that are there, and not the distrusted one.",
+		"A rotation happens when it is due or asked for. It shows when the Secret of a program that has distrusted a CA is emptied, and no replica remembers it: the new CA counts as distrusted, and is replaced again and again until its number is high enough.",
+		[]Edit{{
+			"internal/certsecret/state.go", "id := s.Distrusted + 1",
+			"id := int64(1)\n\tif !@ {\n\t\tid += s.Distrusted\n\t}",
+		}},
+	},
 }
