@@ -212,7 +212,7 @@ func patched(object *unstructured.Unstructured, patch []byte) (*unstructured.Uns
 
 var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete"}
 
-// userName is the user of all requests.
+// userName is the user of all requests, but for those of controllers.
 const userName = "alice"
 
 // retries is how often an API server repeats a request that is answered with Retry-After (client-go's default).
@@ -234,7 +234,7 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 			Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[a.operation])},
 		},
 	}
-	review.Request.UserInfo.Username = userName
+	review.Request.UserInfo.Username, review.Request.SubResource, review.Request.RequestSubResource = a.by(), a.subresource, a.subresource
 	if a.object != nil {
 		review.Request.Object = runtime.RawExtension{Object: a.object}
 	}

@@ -39,6 +39,9 @@ func (w *World) callAll() {
 		if own := w.stream("edits", i); own.IntN(4) == 0 {
 			w.edits(own, i)
 		}
+		if w.plan.Sets {
+			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })
+		}
 		if w.plan.Converts {
 			w.tasks.Go(func() { w.list(w.stream("list", i)) })
 		}

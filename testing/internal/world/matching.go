@@ -3,6 +3,7 @@ package world
 // This file is which webhooks an API server calls for a request. API servers' own code decides, and no code of the library.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,7 +31,12 @@ type ask struct {
 	kind        metav1.GroupVersionKind
 	object, old *unstructured.Unstructured // one of them may be nil
 	dry         bool
+	subresource string // empty for the object itself
+	user        string // empty for alice
 }
+
+// by is the user of a request.
+func (a ask) by() string { return cmp.Or(a.user, userName) }
 
 // subject is the object that a request is about.
 func (a ask) subject() *unstructured.Unstructured {
@@ -44,7 +50,7 @@ func (a ask) subject() *unstructured.Unstructured {
 func (a ask) attributes() admission.Attributes {
 	return admission.NewAttributesRecord(
 		objectOf(a.object), objectOf(a.old), schema.GroupVersionKind(a.kind), a.subject().GetNamespace(), a.subject().GetName(),
-		schema.GroupVersionResource(a.resource), "", admission.Operation(a.operation), nil, a.dry, &user.DefaultInfo{Name: userName},
+		schema.GroupVersionResource(a.resource), a.subresource, admission.Operation(a.operation), nil, a.dry, &user.DefaultInfo{Name: a.by()},
 	)
 }
 

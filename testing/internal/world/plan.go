@@ -29,6 +29,7 @@ type Plan struct {
 	Kinds                       bool          // the policy is of a kind that comes and goes
 	Wide                        bool          // two steps read policies, of two namespaces, with declarations that differ
 	Converts                    bool
+	Sets                        bool          // three steps are about replica sets
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Judges                      bool          // every second version changes nothing
@@ -132,6 +133,8 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	}
 	p.Wide = p.Reads && !p.Kinds && !p.Late && seed%3 == 1
 	p.Judges = p.Versions > 1 && !p.Reads && seed%8 == 3
+	// A client of kinds holds a lock while it asks for those of a group, and steps that read wait for that.
+	p.Sets = seed%4 == 2 && !p.Reads
 	switch n := rng.IntN(400); { // what a pass costs grows with the square
 	case n == 0:
 		p.Replicas = 20

@@ -58,6 +58,10 @@ type promises struct {
 	stirred   time.Time            // when something has happened that makes replicas ask
 	left      map[string]time.Time // when a version was last replaced in the configurations
 	lonely    time.Time            // the last moment at which no replica was ready
+	rotatedBy time.Time            // when a tool has last done something, of which it writes no Events
+	questions map[string]*rate     // about CAs, by the kind of the configuration
+	overflows time.Time            // until then, shops may lose values
+	unbroken  time.Time            // when a policy that a step cannot read has gone
 	keys      keyring              // of conversions
 	stored    []storedShop
 	taught    time.Time // when a replica has last lived that converts the third version of shops

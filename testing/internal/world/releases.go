@@ -28,6 +28,7 @@ type release struct {
 	reads    bool
 	kinds    bool // the policy is of a kind that comes and goes
 	wide     bool // two steps read policies
+	sets     bool // three steps are about replica sets
 	shadow   bool
 	converts bool
 	thirds   bool // converts the third version of shops
@@ -55,7 +56,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0, burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0, burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -111,6 +112,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 	}
 	if r.wide {
 		errs = append(errs, looks(m, r))
+	}
+	if r.sets {
+		errs = append(errs, addSets(m))
 	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))

@@ -129,6 +129,9 @@ func (r release) declares() string {
 	if r.wide {
 		names = append(names, looker+alone+judged, ager+alone+judged)
 	}
+	if r.sets {
+		names = append(names, marker+judged, stamper+judged, watcher+judged)
+	}
 	for _, step := range r.steps {
 		switch {
 		case step == reader:
