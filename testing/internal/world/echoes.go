@@ -52,13 +52,19 @@ func echo(c *eirinix.Call, step string, old, object *corev1.Pod) {
 		}
 		return text
 	}
-	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw)))
+	dry := "is"
+	if c.DryRun == nil {
+		dry = "may or may not be"
+	} else if !*c.DryRun {
+		dry = "is not"
+	}
+	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw), dry))
 	c.Warn("%s %s %s", step, greets, c.UserInfo.Username)
 }
 
 // echoOf is the text by which a step says which request it sees.
-func echoOf(step string, id types.UID, operation admissionv1.Operation, name, old, object string) string {
-	return fmt.Sprintf("%s saw %s %s of %s: from %q to %q", step, operation, id, name, old, object)
+func echoOf(step string, id types.UID, operation admissionv1.Operation, name, old, object, dry string) string {
+	return fmt.Sprintf("%s saw %s %s of %s: from %q to %q, which %s a dry run", step, operation, id, name, old, object, dry)
 }
 
 // echo is the same text of a request that was sent.
@@ -71,7 +77,11 @@ func (s said) echo(step string) string {
 	if s.ask.object != nil {
 		is = name(s.ask.object.GetName(), s.ask.object.GetAnnotations()[nonceKey])
 	}
-	return echoOf(step, s.response.UID, s.operation, s.subject().GetNamespace()+"/"+s.subject().GetName(), was, is)
+	dry := "is not"
+	if s.dry {
+		dry = "is"
+	}
+	return echoOf(step, s.response.UID, s.operation, s.subject().GetNamespace()+"/"+s.subject().GetName(), was, is, dry)
 }
 
 // annotated returns the values under a key, which all steps share. A later one has the name of its step before the key.
