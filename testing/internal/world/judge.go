@@ -248,9 +248,10 @@ func (w *World) byLabels() bool {
 	return false
 }
 
-// misspelt reports whether a replica may not know the mode, because it has started with a word that is none. The caller holds mu.
+// misspelt reports whether it is not known which mode a replica applies: it has started with a word that is none, or objects draw. The
+// caller holds mu.
 func (w *World) misspelt(m modeOf) bool {
-	return !m.bad.IsZero() && slices.ContainsFunc(w.processes, func(p *process) bool { return p.began.Add(settling).After(m.bad) })
+	return m.isHalved() || !m.bad.IsZero() && slices.ContainsFunc(w.processes, func(p *process) bool { return p.began.Add(settling).After(m.bad) })
 }
 
 // inMode is how long a mode takes until it is in force everywhere. A step that leaves Shadow is registered first.

@@ -278,6 +278,10 @@ func (w *World) orders(r release, rng *rand.Rand) {
 
 // changeMode changes the mode of a step.
 func (w *World) changeMode(f Fault, rng *rand.Rand) {
+	if own := w.stream("halves", int(f.At)); own.IntN(6) == 0 && !w.plan.Unregister {
+		w.halves(own)
+		return
+	}
 	switch own := w.stream("modes", int(f.At)); own.IntN(6) {
 	case 0:
 		if !w.plan.Unregister {
