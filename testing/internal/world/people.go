@@ -98,6 +98,9 @@ func (w *World) tool(what string, of release, rng *rand.Rand, do func(context.Co
 		return
 	}
 	w.tell(named("a tool"), "%s", what)
+	w.mu.Lock()
+	w.watch.rotatedBy = time.Now() // perhaps
+	w.mu.Unlock()
 	began := time.Now()
 	if err := do(ctx, m); err != nil {
 		w.tell(named("a tool"), "cannot: %v", err)
@@ -142,7 +145,7 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 		defer cancel()
 		ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
 		defer cancelTimeout()
-		began := time.Now()
+		began, staged := time.Now(), w.staged()
 		if err := p.manager.RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
 			w.tell(p, "cannot: %v", err)
 			select {
@@ -150,6 +153,8 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 			default:
 				w.cannot(began, "a rotation", err)
 			}
+		} else if !staged {
+			w.announced(p, began)
 		}
 		return
 	}

@@ -1,0 +1,59 @@
+package world
+
+// This file is the Events by which a program tells of a rotation.
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	// eventsWithin is how long an Event takes until it is written, and mergedFor how long a further one like it is counted in
+	// the first.
+	eventsWithin, mergedFor = 30 * time.Second, 15 * time.Minute
+)
+
+// announced sees that there are Events of a rotation that a replica was asked for, and that was over before: the CA was staged, and
+// it signs.
+func (w *World) announced(p *process, began time.Time) {
+	w.mu.Lock()
+	toldBy := w.watch.rotatedBy.Before(began.Add(-settling)) && w.settledSince(p.began)
+	w.mu.Unlock()
+	if !toldBy || !w.wait(eventsWithin) {
+		return
+	}
+	last := map[string]time.Time{}
+	for _, o := range w.api.Objects() {
+		if regarding, _, _ := unstructured.NestedString(o.Object, "regarding", "name"); o.GetKind() != "Event" || regarding != fingerprint+"-setupcertificate" {
+			continue
+		}
+		reason, _, _ := unstructured.NestedString(o.Object, "reason")
+		for _, at := range [][]string{{"eventTime"}, {"series", "lastObservedTime"}} {
+			text, _, _ := unstructured.NestedString(o.Object, at...)
+			if seen, err := time.Parse(time.RFC3339Nano, text); err == nil && seen.After(last[reason]) {
+				last[reason] = seen
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.leaving || w.watch.rotatedBy.After(began) || !w.settledSince(p.began) {
+		return
+	}
+	for _, reason := range []string{"CAstage", "CAactivate"} {
+		if last[reason].Before(began.Add(-mergedFor)) {
+			w.breaks("%s has rotated the CA, and no Event of the Secret tells it (%s; those that there are: %v)", p, reason, last)
+		}
+	}
+}
+
+// staged reports whether a rotation of the CA is under way.
+func (w *World) staged() bool {
+	secret := w.find("Secret", namespace, fingerprint+"-setupcertificate")
+	if secret == nil {
+		return true
+	}
+	state, err := decode(secret)
+	return err != nil || state.NextID != 0
+}
