@@ -118,6 +118,9 @@ func (w *World) list(rng *rand.Rand) {
 	if rng.IntN(20) == 0 {
 		l.unknown(rng)
 	}
+	if own := w.stream("overflow", int(time.Since(w.began))); own.IntN(12) == 0 {
+		l.overflow(own)
+	}
 	l.revisit(rng)
 	for i := range 1 + rng.IntN(2) {
 		l.tour(i, rng)
