@@ -26,6 +26,8 @@ const (
 	ager      = "ages"  // reads the same, which may be of any age, when a pod is deleted, with failurePolicy Ignore
 	looksAt   = "policy"
 	elsewhere = "rules" // a namespace without policies, which is read after the other one
+
+	unreadablePolicy = "Read.Transform panicked" // is why the second step fails for a policy with the label of broken pods
 )
 
 // policies are the objects that a step of a version reads.
@@ -40,7 +42,12 @@ func (r release) policies(required bool) eirinix.Read {
 // looks gives the Manager the second step that reads policies. It stores less of them, and requires none.
 func looks(m *eirinix.ExtensionManager, r release) error {
 	read := r.policies(false)
-	read.Transform = func(o client.Object) { o.SetAnnotations(nil) }
+	read.Transform = func(o client.Object) {
+		if o.GetLabels()[brokenRule] != "" {
+			panic("it is broken")
+		}
+		o.SetAnnotations(nil)
+	}
 	says := func(ctx context.Context, c *eirinix.Call) error {
 		policy, seen := noPolicy(r.kinds), "0"
 		err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy)
@@ -73,6 +80,9 @@ func ages(m *eirinix.ExtensionManager, r release) error {
 // looksWell looks at the policy that the second step has seen. The caller holds mu.
 func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
 	for _, one := range v.said {
+		if gone := w.watch.unbroken; one.failed != nil && strings.Contains(one.failed.Error(), unreadablePolicy) && !gone.IsZero() && gone.Add(settling).Before(began) {
+			w.breaks("%s: step %s fails for a policy that has gone %s before: %v", s.name, looker, began.Sub(gone), one.failed)
+		}
 		if one.response == nil {
 			continue
 		}
@@ -176,3 +186,22 @@ func (w *World) presses(d time.Duration, rng *rand.Rand) {
 		w.edits(rng, int(n%1_000_000))
 	}
 }
+
+// breaksPolicy makes a policy that the second step cannot read, which is deleted a while later. It returns false at the end of the world.
+func (w *World) breaksPolicy(generation int) bool {
+	policy := w.plan.policy(generation)
+	labels := policy.GetLabels()
+	labels[brokenRule] = "yes"
+	policy.SetLabels(labels)
+	w.tell(fate, "makes a policy that step %s cannot read", looker)
+	w.mu.Lock()
+	w.watch.unbroken = time.Time{}
+	w.mu.Unlock()
+	if err := w.api.Put(policy); err != nil {
+		w.violate("the policy cannot be changed: %v", err)
+	}
+	return w.wait(brokenFor)
+}
+
+// brokenFor is how long a policy is there that the second step cannot read.
+const brokenFor = 20 * time.Second

@@ -121,11 +121,24 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 	if longer {
 		f.For = min(max(f.For, staleBy+time.Minute), w.plan.Lasts-quiet-settling-f.At)
 	}
+	breaks := w.plan.Wide && !w.unruled() && w.plan.settled("restore") && w.stream("breaks", int(f.At)).IntN(2) == 0
+	if breaks {
+		f.For = min(max(f.For, 2*settling), w.plan.Lasts-quiet-settling-f.At-brokenFor)
+		w.excuse(unread, brokenFor+f.For+settling)
+		if !w.breaksPolicy(w.ruledBy()) {
+			return
+		}
+	}
 	w.excuse(unread, f.For+settling)
 	w.expects(f.For, missing, func() bool { return w.unruled() && w.rights.serves() && !w.rights.ill() })
 	w.tell(fate, "deletes the policy for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
-	if longer {
+	if breaks {
+		w.mu.Lock()
+		w.watch.unbroken = time.Now()
+		w.mu.Unlock()
+	}
+	if longer || breaks {
 		w.presses(f.For, rng)
 	} else {
 		w.wait(f.For)
