@@ -48,6 +48,8 @@ type authorities struct {
 
 	// guarded by World.mu
 	issuer, callers *ca.Authority
+	signer          *ca.Authority    // that stays
+	heard           map[string]bool  // the requests that the signer has heard of, by their names
 	trusted         []byte           // the CAs of callers that the ConfigMap holds, unless it is lost
 	caller          *tls.Certificate // with which API servers call
 	refused         *tls.Certificate // with which they called before
@@ -141,7 +143,7 @@ func (w *World) unserved() bool {
 	exists := w.find("Secret", namespace, issuedName) != nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	needs := func(p *process) bool { return p.release.issued && !p.leaving && time.Since(p.began) > mostSilent/2 }
+	needs := func(p *process) bool { return p.release.bySecret() && !p.leaving && time.Since(p.began) > mostSilent/2 }
 	return (!exists || w.authorities.unusable) && slices.ContainsFunc(w.processes, needs)
 }
 
@@ -421,7 +423,7 @@ func (w *World) intrude(rng *rand.Rand) {
 func (w *World) keepsIssuer(kind string, is []hook) {
 	a := &w.authorities
 	serves := func(p *process) bool {
-		return p.release.issued && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > settling && p.wire.hears()
+		return p.release.bySecret() && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > settling && p.wire.hears()
 	}
 	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < settling || !slices.ContainsFunc(w.processes, serves) ||
 		w.troubledSince(time.Now(), rough, slow, spoiled, lapsed, apart, unissued, strange) {
@@ -440,14 +442,16 @@ func (w *World) renewed(p *process, when string, serves *x509.Certificate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := &w.authorities
-	if p.release.issued && !a.unusable && time.Since(a.madeAt) > settling && !w.excused(unissued, time.Now()) && !bytes.Equal(serves.Raw, a.newest) {
+	if p.release.bySecret() && !a.unusable && time.Since(a.madeAt) > settling && !w.excused(unissued, time.Now()) && !bytes.Equal(serves.Raw, a.newest) {
 		w.breaks("%s, %s does not serve the certificate that the issuer made %s ago", when, p, time.Since(a.madeAt).Round(time.Second))
 	}
 }
 
 // sources has a version use the other authorities.
 func (w *World) sources(o *eirinix.ManagerOptions, r release) {
-	if r.issued {
+	if r.signed {
+		o.Certificates = w.signed()
+	} else if r.issued {
 		o.Certificates = eirinix.FromSecret("", issuedName)
 	}
 	if w.plan.Callers {

@@ -150,6 +150,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		s.w.observe()
 		s.w.wrote(path.Base(r.URL.Path))
+		s.w.hearsRequest(r.URL.Path)
 	}
 }
 
@@ -263,7 +264,7 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return inprocess.Transport{Handler: to}.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	s := &stream{wire: c, ctx: ctx, cancel: cancel, lease: strings.Contains(r.URL.Path, "/leases") && r.URL.Query().Get("watch") != ""}
+	s := &stream{wire: c, ctx: ctx, cancel: cancel, lease: strings.Contains(r.URL.Path, "/leases") && r.URL.Query().Get("watch") != "", asks: isAsking(r.URL.Path, r.URL.RawQuery)}
 	c.mu.Lock()
 	c.open[s] = struct{}{}
 	c.mu.Unlock()
@@ -317,6 +318,7 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	lease  bool // a watch of it
+	asks   bool // a watch of a request for a certificate
 }
 
 // hears reports whether a watch of the Lease is open.

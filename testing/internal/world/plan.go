@@ -35,6 +35,7 @@ type Plan struct {
 	Judges                      bool          // every second version changes nothing
 	Late                        bool          // the policy comes after the program, and so does the issuer
 	Issued                      bool          // some versions take their certificates from an issuer
+	Signed                      bool          // half of these ask a signer
 	Callers                     bool          // API servers show certificates
 	Unregister                  bool          // UnregisterOnStop
 	Drain                       time.Duration // DrainDelay; 0: the default
@@ -69,7 +70,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "an issuer": p.Issued, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "steps about replica sets": p.Sets, "an issuer": p.Issued, "a signer": p.Signed, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -157,6 +158,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 			p.Versions = 3
 		}
 	}
+	p.Signed = p.Issued && seed%2 == 0
 	if rng.IntN(8) == 0 { // it starts amid a fault
 		p.Faults = append(p.Faults, Fault{Kind: kinds[rng.IntN(len(kinds))], At: time.Duration(rng.Int64N(int64(5 * time.Second))), For: time.Duration(rng.ExpFloat64() * float64(time.Minute)), Draw: rng.Uint64()})
 	}

@@ -33,6 +33,7 @@ type release struct {
 	converts bool
 	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
+	signed   bool // which is a signer
 	judges   bool // changes nothing, so that a configuration is empty
 	parted   bool // half of the versions lack a step beside those with Ignore
 	crashes  bool // its replicas end before they are ready
@@ -68,6 +69,7 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 			r.steps = append(r.steps, reader)
 		}
 		r.judges = p.Judges && i%2 == 1
+		r.signed = p.Signed && r.issued && i%2 == 0
 		all = append(all, r)
 	}
 	return all

@@ -127,6 +127,7 @@ func (w *World) rest() {
 	w.mu.Unlock()
 	for _, p := range all {
 		w.reach(p, atRest)
+		w.askedEnough(p)
 	}
 	w.complete()
 }

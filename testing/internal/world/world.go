@@ -275,7 +275,7 @@ func (w *World) makeCluster() (err error) {
 		})
 		w.servers = append(w.servers, s)
 	}
-	return w.authorities.set(w)
+	return errors.Join(w.authorities.set(w), w.setSigner())
 }
 
 // observe notes how the configurations are now.

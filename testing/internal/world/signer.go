@@ -1,0 +1,132 @@
+package world
+
+// This file is the signer of requests for certificates, for versions that ask for them through the API.
+
+import (
+	cryptorand "crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+const (
+	signerName = "example.com/webhooks"
+	asksFor    = "certificatesigningrequests"
+
+	// mostPending is how long the signer takes at most.
+	mostPending = 20 * time.Second
+)
+
+// bySecret reports whether a version takes its certificates from the Secret of the issuer.
+func (r release) bySecret() bool { return r.issued && !r.signed }
+
+// signed is the source of certificates of versions that ask the signer.
+func (w *World) signed() eirinix.CertificateSource {
+	return eirinix.FromCSR(signerName, eirinix.SignerOptions{TrustPEM: w.authorities.signer.CertificatePEM})
+}
+
+// setSigner makes the CA of the signer, which stays.
+func (w *World) setSigner() (err error) {
+	if w.plan.Signed {
+		w.authorities.heard = map[string]bool{}
+		w.authorities.signer, err = ca.New("signer", 30*day, w.began)
+	}
+	return err
+}
+
+// hearsRequest looks for requests after a write.
+func (w *World) hearsRequest(path string) {
+	if !w.plan.Signed || !strings.HasSuffix(path, "/"+asksFor) {
+		return
+	}
+	for _, o := range w.api.Objects() {
+		if o.GetKind() != "CertificateSigningRequest" {
+			continue
+		}
+		w.mu.Lock()
+		heard := w.authorities.heard[o.GetName()]
+		w.authorities.heard[o.GetName()] = true
+		w.mu.Unlock()
+		if !heard {
+			w.asked(o.GetName())
+		}
+	}
+}
+
+// asked has the signer answer a request after a while. Nothing else writes the object meanwhile.
+func (w *World) asked(name string) {
+	rng := w.stream("signer "+name, 0)
+	w.tasks.Go(func() {
+		if !w.wait(time.Duration(rng.Int64N(int64(mostPending)))) {
+			return
+		}
+		found := w.find("CertificateSigningRequest", "", name)
+		if found == nil {
+			return // it was lost
+		}
+		r := &certificatesv1.CertificateSigningRequest{}
+		err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, r)
+		if err == nil && len(r.Status.Certificate) == 0 {
+			if r.Status.Certificate, err = w.answers(r.Spec.Request); err == nil {
+				now := metav1.Now()
+				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: now, LastTransitionTime: now}}
+				r.SetResourceVersion("")
+				err = w.api.Put(r)
+			}
+		}
+		if err != nil {
+			w.violate("a certificate cannot be signed: %v", err)
+		}
+	})
+}
+
+// answers makes the certificate that a request is for.
+func (w *World) answers(request []byte) ([]byte, error) {
+	block, _ := pem.Decode(request)
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	by, now := w.authorities.signer, time.Now()
+	made, err := x509.CreateCertificate(cryptorand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: asked.Subject, DNSNames: asked.DNSNames, NotBefore: now.Add(-issuedFor / 10), NotAfter: now.Add(issuedFor),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, by.Certificate, asked.PublicKey, by.PrivateKey)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), err
+}
+
+// askedEnough sees that a replica at rest watches no request for a certificate that is answered.
+func (w *World) askedEnough(p *process) {
+	for _, o := range w.api.Objects() {
+		if answer, _, _ := unstructured.NestedString(o.Object, "status", "certificate"); o.GetKind() == "CertificateSigningRequest" && answer == "" {
+			return // of this replica, or of another one
+		}
+	}
+	p.wire.mu.Lock()
+	n := 0
+	for s := range p.wire.open {
+		if s.asks && s.ReadCloser != nil {
+			n++
+		}
+	}
+	p.wire.mu.Unlock()
+	if n > 0 {
+		w.violate("at rest, %s has its certificate, and watches %d requests for one", p, n)
+	}
+}
+
+// isAsking reports whether a request of a process is a watch of its request for a certificate.
+func isAsking(path, query string) bool {
+	return strings.HasSuffix(path, "/"+asksFor) && strings.Contains(query, "watch=true")
+}
