@@ -24,6 +24,9 @@ func (w *World) rollout(f Fault, rng *rand.Rand) {
 	if rng.IntN(2) == 0 { // it is not finished at once
 		w.paused = w.began.Add(min(time.Since(w.began)+3*f.For, w.plan.Lasts-quiet-settling))
 	}
+	if w.plan.Issued && w.plan.Leaf > 0 && w.stream("stays", int(f.At)).IntN(2) == 0 { // it takes longer than a CA is retained
+		w.paused = w.began.Add(min(time.Since(w.began)+2*w.plan.Leaf+settling, w.plan.Lasts-quiet-settling))
+	}
 	w.wanted = w.releases[rng.IntN(len(w.releases))]
 	w.generation++
 	to := w.wanted.name

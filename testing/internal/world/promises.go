@@ -150,6 +150,7 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 		w.breaks("the step %s is registered before there is what it requires", reader)
 	}
 	w.keepsIssuer(kind, after)
+	w.questions(kind, was, is)
 	var gone []string
 	for _, h := range before {
 		if !slices.ContainsFunc(after, func(a hook) bool { return a.Name == h.Name }) {
@@ -258,5 +259,27 @@ func (w *World) look() {
 		case p.covered[step].IsZero():
 			p.covered[step] = now
 		}
+	}
+}
+
+// mostQuestions is the number of notes in a minute that CAs of a configuration are not needed, or are. A replica notes each of them
+// once, and another one takes the note away; then nothing asks for as long as CAs are retained.
+const mostQuestions = 15
+
+// questions counts these notes. The caller holds mu.
+func (w *World) questions(kind string, was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || was.GetAnnotations()[webhookconf.UnneededAnnotation] == is.GetAnnotations()[webhookconf.UnneededAnnotation] {
+		return
+	}
+	if w.watch.questions == nil {
+		w.watch.questions = map[string]*rate{}
+	}
+	of := w.watch.questions[kind]
+	if of == nil {
+		of = &rate{}
+		w.watch.questions[kind] = of
+	}
+	if of.add(time.Now()); len(of.recent) > mostQuestions {
+		w.breaks("in a minute, replicas have noted %d times in the %s that a CA is not needed, or is", len(of.recent), kind)
 	}
 }
