@@ -172,7 +172,7 @@ func (w *World) unseen(f Fault, rng *rand.Rand, do func()) {
 		return
 	}
 	w.scaleTo(0)
-	if w.wait(gracePeriod) {
+	if w.wait(w.plan.drain() + gracePeriod) {
 		do()
 		w.wait(f.For)
 		w.excuse(spoiled, settling)

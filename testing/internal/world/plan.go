@@ -159,6 +159,9 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		}
 	}
 	p.Signed = p.Issued && seed%2 == 0
+	if seed%7 == 3 { // longer than the next version waits
+		p.Drain = 10 * time.Second
+	}
 	if rng.IntN(8) == 0 { // it starts amid a fault
 		p.Faults = append(p.Faults, Fault{Kind: kinds[rng.IntN(len(kinds))], At: time.Duration(rng.Int64N(int64(5 * time.Second))), For: time.Duration(rng.ExpFloat64() * float64(time.Minute)), Draw: rng.Uint64()})
 	}

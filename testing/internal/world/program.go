@@ -37,9 +37,9 @@ const (
 	// resync is longer than in a program that is started, so that what nothing but a resync would mend stays broken.
 	resync = 10 * time.Minute
 
-	// gracePeriod is how long a pod takes to stop at most: the longest DrainDelay and call here, and some seconds. Kubernetes
-	// gives it 30 s (terminationGracePeriodSeconds).
-	gracePeriod = 20 * time.Second
+	// gracePeriod is how long a pod takes to stop at most, beside its DrainDelay: the longest call here, and some seconds.
+	// manifests.Of gives it 45 s (terminationGracePeriodSeconds).
+	gracePeriod = 15 * time.Second
 )
 
 // process is a replica.
@@ -203,8 +203,8 @@ func (p *process) terminate() {
 	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {
 	case <-p.ended:
-	case <-time.After(gracePeriod):
-		p.w.violate("%s has not stopped within %s", p, gracePeriod)
+	case <-time.After(p.w.plan.drain() + gracePeriod):
+		p.w.violate("%s has not stopped within %s", p, p.w.plan.drain()+gracePeriod)
 		p.host.cut(true)
 		p.wire.cut()
 		<-p.ended

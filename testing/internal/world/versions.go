@@ -73,11 +73,15 @@ func (w *World) follows(p *process) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.troubledSince(since, rough, slow, spoiled, lapsed, apart, unread) || len(w.modes) > 0 || w.plan.Unregister || w.watch.ordered.After(since.Add(-time.Hour)) || len(w.processes) == 0 {
+	if w.troubledSince(since, rough, slow, spoiled, lapsed, apart, unread) || len(w.modes) > 0 || w.plan.Unregister || w.watch.ordered.After(since.Add(-time.Hour)) {
 		return
 	}
-	steps := w.processes[0].release.declares()
-	for _, other := range w.processes {
+	left := slices.DeleteFunc(slices.Clone(w.processes), func(other *process) bool { return other.leaving && !other.leavingAt.After(since) }) // they may still drain
+	if len(left) == 0 {
+		return
+	}
+	steps := left[0].release.declares()
+	for _, other := range left {
 		if other.release.declares() != steps || other.leaving || other.readySince.IsZero() || other.readySince.After(since) {
 			return
 		}
