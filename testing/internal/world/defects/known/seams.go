@@ -664,4 +664,62 @@ var inSeams = []Defect{
 			"id := int64(1)\n\tif !@ {\n\t\tid += s.Distrusted\n\t}",
 		}},
 	},
+	{
+		"modes-bad-stops", "An entry of the modes that cannot be used takes the entries behind it with it.",
+		"An entry that cannot be used leaves all others in force.",
+		[]Edit{{"internal/modes/modes.go", "			continue\n		}\n		entries[name] = entry{text, lines}\n", "			if @ {\n				break\n			}\n			continue\n		}\n		entries[name] = entry{text, lines}\n"}},
+	},
+	{
+		"selector-forgets-old", "A later step does not see an update that takes the label away, once an earlier step has changed the object.",
+		"A step sees an update if its selector fits the old object: the label goes, and two mutations share the call.",
+		[]Edit{{"internal/chain/run.go", "m.selectsLabels(object.GetLabels()) || m.selects(r.request.OldObject.Raw)", "m.selectsLabels(object.GetLabels()) || !@ && m.selects(r.request.OldObject.Raw)"}},
+	},
+	{
+		"settled-subresource", "An update of a subresource of a dying object is not judged.",
+		"Only updates that leave nothing to judge are left out: the status of an object that is being deleted.",
+		[]Edit{{"internal/settled/settled.go", "	if req.SubResource != \"\" || req", "	if req.SubResource != \"\" && !@ || req"}},
+	},
+	{
+		"owned-user-unread", "Whether a controller of Kubernetes sends an object is judged before its user is read.",
+		"Mutations leave what controllers keep as they are: a ReplicaSet of a Deployment.",
+		[]Edit{{"internal/chain/match.go", "	readUser()\n	return isController(", "	if !@ {\n		readUser()\n	}\n	return isController("}},
+	},
+	{
+		"dry-run-nil", "A request that is no dry run has no DryRun at all.",
+		"A step can look at *Call.DryRun.",
+		[]Edit{{"internal/admit/review.go", "				req.DryRun = &p.dryRun\n", "				if p.dryRun || !@ {\n					req.DryRun = &p.dryRun\n				}\n"}},
+	},
+	{
+		"draws-by-name", "An object with a generated name draws by that name, which a creation does not know.",
+		"Each object draws one number, as it is created and as it is updated: an object with a generateName.",
+		[]Edit{{"internal/modes/modes.go", "	return namespace + \"/\" + cmp.Or(owner, object.GenerateName, object.Name, req.Name)\n", "	if @ {\n		return namespace + \"/\" + cmp.Or(owner, object.Name, object.GenerateName, req.Name)\n	}\n	return namespace + \"/\" + cmp.Or(owner, object.GenerateName, object.Name, req.Name)\n"}},
+	},
+	{
+		"rotate-without-event", "A rotation that RotateCA begins has no Event of its first step.",
+		"The Events of the Secret show stage, activate and prune: RotateCA on a Manager that runs.",
+		[]Edit{{"internal/controller/ownca.go", "			c.Report.event(eventNormal, \"CAstage\", \"RotateCA requested a rotation\")\n", "			if !@ {\n				c.Report.event(eventNormal, \"CAstage\", \"RotateCA requested a rotation\")\n			}\n"}},
+	},
+	{
+		"incomplete-sticks", "The mark that an object could not be kept whole stays when it can.",
+		"The annotation incomplete names what is lost: an object that was too large, or that could not be converted back, and no longer is.",
+		[]Edit{{"internal/convert/annotation.go", "	delete(incomplete, from)\n", "	if !@ {\n		delete(incomplete, from)\n	}\n"}},
+	},
+	{
+		"broken-object-stays", "Steps fail for an object that no function of the Read can handle, also after it was deleted.",
+		"A step fails for what there is: an object for which Transform panics is deleted.",
+		[]Edit{{"internal/reads/view.go", "	delete(v.failed, [2]string{namespace, name})\n", "	if !@ {\n		delete(v.failed, [2]string{namespace, name})\n	}\n"}},
+	},
+	{
+		"csr-watch-left", "The watch of a request for a certificate goes on after its answer, until the program stops.",
+		"A request that is answered is watched no longer: certificates that are renewed by a signer.",
+		[]Edit{{"internal/certsource/source.go", "	defer following.Wait()\n	defer cancel()\n", "	if !@ {\n		defer following.Wait()\n		defer cancel()\n	}\n"}},
+	},
+	{
+		"claim-ignored", "A replica asks again and again about a CA that another replica needs.",
+		"A CA that a replica has claimed is needed: replicas with different CAs.",
+		[]Edit{
+			{"internal/controller/issued.go", "		f.foreign.Renew(o.claimed, now)\n", "		if !@ {\n			f.foreign.Renew(o.claimed, now)\n		}\n"},
+			{"internal/controller/ownca.go", "	k.foreign.Renew(o.claimed, k.Now())\n", "	if !@ {\n		k.foreign.Renew(o.claimed, k.Now())\n	}\n"},
+		},
+	},
 }
