@@ -63,6 +63,10 @@ var _ = Describe("Restore", func() {
 	})
 
 	DescribeTable("puts the CA in memory back, and trusts no other", func(reason string, damage func()) {
+		c.edit(func(s *corev1.Secret) {
+			s.Annotations = map[string]string{certsecret.DistrustAnnotation: "1", certsecret.RotateAnnotation: "now"}
+		})
+		known = Must(c.store().Load(background))
 		damage()
 		before := known.Encode(nil)
 		state, outcome := again()
@@ -72,6 +76,7 @@ var _ = Describe("Restore", func() {
 		Expect(state.Bundle()).To(Equal(known.Bundle()))
 		Expect(state.Counter).To(BeNumerically(">", known.Counter))
 		Expect(ca.EqualBundles(state.RegisteredBundle, known.RegisteredBundle)).To(BeTrue())
+		Expect([]any{state.Distrusted, state.Request}).To(Equal([]any{int64(1), "now"}), "what was asked of it")
 		Expect(known.Encode(nil)).To(Equal(before), "the known state is left alone")
 	},
 		Entry("deleted", "the Secret was deleted", func() { c.delete() }),

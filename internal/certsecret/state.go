@@ -22,6 +22,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -229,6 +230,16 @@ func (s *State) from(secret *corev1.Secret) *State {
 	s.Distrusted = distrusted(secret)
 	s.signer, _ = s.Current() // a state that cannot sign says so when it is asked
 	return s
+}
+
+// mark gives a Secret that was lost the annotations back which request what is not over.
+func (s *State) mark(secret *corev1.Secret) {
+	if s.Distrusted > distrusted(secret) {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, DistrustAnnotation, strconv.FormatInt(s.Distrusted, 10))
+	}
+	if _, there := secret.Annotations[RotateAnnotation]; s.Request != "" && !there {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, RotateAnnotation, s.Request)
+	}
 }
 
 // distrusted parses the DistrustAnnotation. It returns 0 if the annotation is missing or invalid.

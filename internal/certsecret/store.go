@@ -256,11 +256,13 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 		return nil, "", err
 	}
 	state.number()
-	secret, err := s.Secrets.Create(ctx, &corev1.Secret{
+	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace},
 		Type:       corev1.SecretTypeOpaque,
 		Data:       state.Encode(nil),
-	}, metav1.CreateOptions{})
+	}
+	state.mark(secret)
+	secret, err := s.Secrets.Create(ctx, secret, metav1.CreateOptions{})
 	if err != nil {
 		return nil, "", err
 	}
@@ -367,6 +369,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	state.forget(s.expired)
 	update := secret.DeepCopy()
 	update.Data = state.Encode(secret.Data)
+	state.mark(update)
 	written, err := s.Secrets.Update(ctx, update, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err

@@ -423,7 +423,6 @@ func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 		reads := p.since(time.Time{})
 		g.Expect(len(reads)).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
 		ladder(reads[0].at, reads[1:])
-
 		before := p.notified.Load()
 		g.Expect(before).To(BeEquivalentTo(1), "an unchanged object is no news")
 		p.put("cf")
@@ -438,7 +437,6 @@ func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 		_, err := p.copied(ctx)
 		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 		g.Expect(p.notified.Load()).To(Equal(before + 2))
-
 		p.put("cf")
 		settle(40 * time.Second)
 		p.answers(always(http.StatusInternalServerError, "{}"))
@@ -459,7 +457,6 @@ func TestAWriteHasAPolledCopyReadAgain(t *testing.T) {
 		synctest.Wait()
 		g.Expect(p.copied(ctx)).To(Equal("8"))
 		g.Expect(p.since(time.Time{})).To(HaveLen(1))
-
 		p.answers(func(r *http.Request) (*http.Response, error) {
 			resp, err := p.shelf.answer(r) // as the object is now
 			time.Sleep(5 * time.Second)
@@ -493,7 +490,6 @@ func TestAnObjectThatMayNotBeReadCausesNoRequest(t *testing.T) {
 		g.Expect(len(p.asked)).To(And(BeNumerically(">=", 5), BeNumerically("<=", 7)), "its rights are asked for every ten minutes")
 		_, err = p.copied(ctx)
 		g.Expect(err).To(MatchError(cluster.ErrUnseen))
-
 		before := p.notified.Load()
 		p.rights.set(all)
 		settle(12 * time.Minute)
@@ -637,7 +633,6 @@ func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
 				g.Expect(p.logged()).To(Equal(1))
 				g.Expect(p.asking("fieldSelector")).To(BeNumerically("<=", 3), "a refused list is not sent again before ten minutes are over")
 				before := p.notified.Load()
-
 				p.shelf.grant("get list watch")
 				settle(2 * time.Minute)
 				g.Expect(p.notified.Load()).To(BeNumerically(">", before))

@@ -722,4 +722,9 @@ var inSeams = []Defect{
 			{"internal/controller/ownca.go", "	k.foreign.Renew(o.claimed, k.Now())\n", "	if !@ {\n		k.foreign.Renew(o.claimed, k.Now())\n	}\n"},
 		},
 	},
+	{
+		"marks-lost", "A Secret that was deleted comes back without the annotations that request a rotation.",
+		"RotateCA with Distrust, which any replica finishes, takes effect within a minute: the Secret is deleted meanwhile.",
+		[]Edit{{"internal/certsecret/store.go", "	state.mark(secret)\n", "	if !@ {\n		state.mark(secret)\n	}\n"}},
+	},
 }

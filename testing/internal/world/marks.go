@@ -1,0 +1,44 @@
+package world
+
+// This file is a Secret that is deleted while a distrust is under way.
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+)
+
+// loses deletes the Secret within seconds of the annotation that distrusts a CA. Replicas that live put both back, so no
+// caBundle holds the CA for longer than a rotation with Distrust takes.
+func (w *World) loses(old []byte, asked time.Time, rng *rand.Rand) {
+	b := belongings[2]
+	for marked := false; !marked; {
+		if time.Since(asked) > asksWithin || !w.wait(20*time.Millisecond) {
+			return
+		}
+		found := w.find(b.kind, b.namespace, b.name)
+		marked = found != nil && found.GetAnnotations()[certsecret.DistrustAnnotation] != ""
+	}
+	if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
+		return
+	}
+	w.tell(fate, "deletes the %s", b.kind)
+	known := w.harms(b)
+	w.api.Remove(resources[b.kind], b.namespace, b.name)
+	w.observe()
+	if !known || !w.wait(5*settling) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch.asked != asked || !w.plan.settled("restore", "namespace") || w.troubledSince(asked, rough, slow, spoiled, apart) {
+		return
+	}
+	for _, kind := range configurations {
+		if ca.Contains(bundlesOf(w.history[kind].last()), old) {
+			w.breaks("a CA is distrusted since %s, and the %s still holds it", time.Since(asked).Round(time.Second), kind)
+		}
+	}
+}
