@@ -143,7 +143,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
 		return
 	}
-	if s.w.rights.check(w, r) || s.lacks(w, r) {
+	if s.w.rights.check(w, r) || s.lacks(w, r) || s.pages(w, r) || s.removes(w, r) {
 		return
 	}
 	s.server.ServeHTTP(w, r)
@@ -257,7 +257,7 @@ func (c *wire) passes(ctx context.Context) error {
 func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, took := c.choose()
 	c.w.floods(c)
-	if strings.Contains(r.URL.Path, "/events") || c.w.plan.Wide && discovers(r) { // client-go's recorder, and a RESTMapper, hold a mutex meanwhile, which would stop the clock
+	if strings.Contains(r.URL.Path, "/events") || (c.w.plan.Wide || c.w.plan.audits()) && discovers(r) { // client-go's recorder, and a RESTMapper, hold a mutex meanwhile, which would stop the clock
 		if failing, frozen := to.state(); failing != 0 || frozen != nil || c.host.isDead() || c.host.silence() != nil {
 			return nil, refused("api.invalid:443")
 		}

@@ -86,6 +86,11 @@ const firstFault = 5 * time.Minute
 
 // Draw returns the plan of a seed. If kinds are given, its faults are of these alone.
 func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
+	return draw(seed, lasts, only...).audited(len(only) > 0)
+}
+
+// draw returns the plan of a seed without the audits beside its faults.
+func draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a seed decides
 	p := Plan{
 		Seed: seed, Lasts: lasts, Replicas: 3, Versions: 1 + rng.IntN(3), Servers: 1 + rng.IntN(2), Calls: 5 * time.Minute,
@@ -106,7 +111,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 		}
 	}
 	// A few kinds of faults that come again and again meet each other in more ways than all kinds that come once.
-	all := slices.Sorted(maps.Keys(faults))
+	all := slices.DeleteFunc(slices.Sorted(maps.Keys(faults)), func(kind string) bool { return kind == audits })
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	kinds := all[:1+rng.IntN(4)]
 	if rng.IntN(2) == 0 { // most of what meets is met by replicas that come and go
@@ -122,6 +127,7 @@ func Draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	p.AtOnce = rng.IntN(2) == 0
 	p.Gentle, p.URL, p.Reads, p.Modes = rng.IntN(2) == 0, uses("namespace", 5), uses("policy", 4), uses("mode", 5)
 	p.Converts = uses("definition", 5) || slices.Contains(kinds, "lists") || slices.Contains(kinds, "key")
+	p.Modes = p.Modes || slices.Contains(kinds, audits) && seed%2 == 0
 	p.Shadow, p.Reads = slices.Contains(kinds, "load"), p.Reads || slices.Contains(kinds, "sickness") || slices.Contains(kinds, "kind")
 	p.Kinds = p.Reads && uses("kind", 4)
 	p.Issued, p.Callers = uses("issuance", 10), uses("callers", 12)

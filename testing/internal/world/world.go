@@ -51,6 +51,9 @@ type World struct {
 	tools    sync.Mutex     // held by the one that keeps reverting a configuration
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
+	auditing atomic.Bool    // while an audit is under way
+	audited  atomic.Int64   // audits that have begun
+	listed   atomic.Int64   // pages of lists
 	turned   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
 	began    time.Time
 	end      sync.Once
@@ -260,6 +263,7 @@ func (w *World) makeCluster() (err error) {
 	if w.plan.Converts {
 		objects = append(objects, definition())
 	}
+	objects = append(objects, w.existing(scheme)...)
 	if w.api, err = fakeapi.New(scheme, mapper.New(scheme, nil), objects...); err != nil {
 		return err
 	}

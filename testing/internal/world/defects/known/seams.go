@@ -727,4 +727,24 @@ var inSeams = []Defect{
 		"RotateCA with Distrust, which any replica finishes, takes effect within a minute: the Secret is deleted meanwhile.",
 		[]Edit{{"internal/certsecret/store.go", "	state.mark(secret)\n", "	if !@ {\n		state.mark(secret)\n	}\n"}},
 	},
+	{
+		"audit-applies-watching", "In an audit, the steps behind a mutation that only watches see its changes.",
+		"Later steps see the object as if a watching step were not there: an audit of a mutation in Warn, and a step behind it.",
+		[]Edit{{"internal/audit/play.go", "		if a.Mode == webhookconf.ModeDeny {\n", "		if a.Mode == webhookconf.ModeDeny || @ {\n"}},
+	},
+	{
+		"audit-object-twice", "An audit tells again of the objects of a page that broke off.",
+		"An audit asks once about each object: a response that breaks off in the middle of a list.",
+		[]Edit{{"internal/audit/list.go", "	if _, seen := s.done[key]; seen {\n", "	if _, seen := s.done[key]; seen && !@ {\n"}},
+	},
+	{
+		"audit-bursts", "An audit asks for the first ten pages at once.",
+		"An audit asks for ten pages a second at most: an audit of more than one page.",
+		[]Edit{{"internal/audit/audit.go", "flowcontrol.NewTokenBucketRateLimiter(float32(c.PagesPerSecond), 1),", "flowcontrol.NewTokenBucketRateLimiter(float32(c.PagesPerSecond), map[bool]int{false: 1, true: 10}[@]),"}},
+	},
+	{
+		"audit-reports-stay", "The reports of findings that are gone stay in the cluster.",
+		"A report is removed when its objects are clean: an audit with reports, after one of a version with other steps.",
+		[]Edit{{"internal/audit/reports/reports.go", "	for _, kind := range w.served {\n		if ofCluster(kind) && w.namespace", "	for _, kind := range w.served {\n		if @ {\n			continue\n		}\n		if ofCluster(kind) && w.namespace"}},
+	},
 }
