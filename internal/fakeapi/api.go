@@ -162,6 +162,19 @@ func (a *API) Objects() []*unstructured.Unstructured {
 	return list.Of(keys(a.objects), func(key objectKey) *unstructured.Unstructured { return a.objects[key].Unstructured })
 }
 
+// Find returns the stored object of a kind and name, or nil. Like Objects, it is no request, and the caller must not change
+// the object.
+func (a *API) Find(kind, namespace, name string) *unstructured.Unstructured {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, o := range a.objects {
+		if key.name == name && key.namespace == namespace && o.GetKind() == kind {
+			return o.Unstructured
+		}
+	}
+	return nil
+}
+
 // Remove removes an object, if it exists.
 func (a *API) Remove(resource schema.GroupResource, namespace, name string) {
 	a.mu.Lock()

@@ -374,10 +374,5 @@ func (h history) at(then time.Time) *unstructured.Unstructured {
 
 // find returns a stored object, or nil. The caller must not change it.
 func (w *World) find(kind, namespace, name string) *unstructured.Unstructured {
-	for _, o := range w.api.Objects() {
-		if o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name {
-			return o
-		}
-	}
-	return nil
+	return w.api.Find(kind, namespace, name)
 }
