@@ -318,8 +318,12 @@ func (w *Writer) remove(ctx context.Context, kind schema.GroupVersionKind, repor
 	}) {
 		return nil
 	}
+	object := &unstructured.Unstructured{} // the answer is the report, where finalizers hold it, and is of an unknown type
+	object.SetGroupVersionKind(kind)
+	object.SetNamespace(report.Namespace)
+	object.SetName(report.Name)
 	err := w.request(ctx, func(ctx context.Context) error {
-		err := w.client.Delete(ctx, report, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
+		err := w.client.Delete(ctx, object, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
 		if apierrors.IsConflict(err) { // another audit has written it
 			return nil
 		}

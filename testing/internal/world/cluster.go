@@ -143,7 +143,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
 		return
 	}
-	if s.w.rights.check(w, r) || s.lacks(w, r) || s.pages(w, r) || s.removes(w, r) {
+	if s.w.rights.check(w, r) || s.lacks(w, r) || s.pages(w, r) {
 		return
 	}
 	s.server.ServeHTTP(w, r)

@@ -62,24 +62,6 @@ func (s *apiServer) pages(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// removes answers the deletion of a report as API servers do that of an object which is gone at once: with a status. It reports
-// whether it did.
-func (s *apiServer) removes(w http.ResponseWriter, r *http.Request) bool {
-	if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, reportGroup) {
-		return false
-	}
-	got := httptest.NewRecorder()
-	s.server.ServeHTTP(got, r)
-	if got.Code == http.StatusOK {
-		writeJSON(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
-		return true
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(got.Code)
-	_, _ = w.Write(got.Body.Bytes())
-	return true
-}
-
 // reportGroup is in the paths of reports.
 const reportGroup = "/wgpolicyk8s.io/"
 
