@@ -283,8 +283,8 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	if !stop() {
 		e.cut = true
 		most := endsAfter
-		if e.err != nil && strings.Contains(e.err.Error(), "server groups") { // which kinds there are is asked without the context
-			most = kindsWithin
+		if e.err != nil && (strings.Contains(e.err.Error(), "server groups") || strings.Contains(e.err.Error(), "the resources that the cluster serves")) {
+			most = kindsWithin // which kinds there are is asked without the context
 		}
 		if at := <-ended; now.Sub(at) > most {
 			w.violate("%s goes on for %s after its context has ended: %v", e.name, now.Sub(at), e.err)
@@ -296,6 +296,9 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if e.runs {
+		w.watch.stirred = now
+	}
 	select {
 	case <-w.over:
 		return

@@ -71,7 +71,7 @@ func shadowsIn(annotations map[string]string) []string {
 }
 
 // mayDeny looks at a denial by a step for which versions declare modes: a live version has it in Deny, and it is not registered
-// as a shadow. The caller holds mu.
+// as a shadow, which a serving half may not see. The caller holds mu.
 func (w *World) mayDeny(s *apiServer, step string, began time.Time, v verdict) {
 	if !w.declaresModes(step) {
 		return
@@ -80,7 +80,7 @@ func (w *World) mayDeny(s *apiServer, step string, began time.Time, v verdict) {
 		w.breaks("%s: no live version has had step %s in Deny for %s, and it denies a pod", s.name, step, time.Since(at).Round(time.Millisecond))
 	}
 	standing := w.history[configurations[1]].last()
-	if standing == nil || w.watch.ordered.Add(time.Minute).After(began) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+	if standing == nil || w.plan.Split || w.watch.ordered.Add(time.Minute).After(began) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
 		return
 	}
 	if last := v.called[len(v.called)-1]; slices.Contains(last.shadows, step) && slices.Contains(shadowsIn(standing.GetAnnotations()), step) {
