@@ -62,7 +62,7 @@ var _ = Describe("Restore", func() {
 		Expect(c.writes()).To(Equal(before))
 	})
 
-	DescribeTable("puts the CA in memory back, and trusts no other", func(reason string, damage func()) {
+	DescribeTable("puts the CA in memory back, and trusts no other", func(reason, request string, damage func()) {
 		c.edit(func(s *corev1.Secret) {
 			s.Annotations = map[string]string{certsecret.DistrustAnnotation: "1", certsecret.RotateAnnotation: "now"}
 		})
@@ -76,19 +76,17 @@ var _ = Describe("Restore", func() {
 		Expect(state.Bundle()).To(Equal(known.Bundle()))
 		Expect(state.Counter).To(BeNumerically(">", known.Counter))
 		Expect(ca.EqualBundles(state.RegisteredBundle, known.RegisteredBundle)).To(BeTrue())
-		Expect([]any{state.Distrusted, state.Request}).To(Equal([]any{int64(1), "now"}), "what was asked of it")
+		Expect([]any{state.Distrusted, state.Request}).To(Equal([]any{int64(1), request}), "what was asked of it")
 		Expect(known.Encode(nil)).To(Equal(before), "the known state is left alone")
 	},
-		Entry("deleted", "the Secret was deleted", func() { c.delete() }),
-		Entry("emptied", "the Secret holds no CA", func() { c.edit(func(s *corev1.Secret) { s.Data = nil }) }),
-		Entry("document lost", "state.json is missing", func() {
-			c.edit(func(s *corev1.Secret) { delete(s.Data, "state.json") })
+		Entry("deleted", "the Secret was deleted", "now", func() { c.delete() }),
+		Entry("emptied", "the Secret holds no CA", "later", func() {
+			c.edit(func(s *corev1.Secret) { s.Data, s.Annotations[certsecret.RotateAnnotation] = nil, "later" })
 		}),
-		Entry("replaced by a foreign CA", "state.json is missing", func() { c.edit(holds(NewCA(year, now))) }),
-		Entry("replaced by EiriniX's", "state.json was lost", func() {
-			c.edit(func(s *corev1.Secret) { s.Data = eirinixData() })
-		}),
-		Entry("deleted, and made anew by a replica that knew nothing", "replaced by that of another deployment", func() {
+		Entry("document lost", "state.json is missing", "now", func() { c.edit(func(s *corev1.Secret) { delete(s.Data, "state.json") }) }),
+		Entry("replaced by a foreign CA", "state.json is missing", "now", func() { c.edit(holds(NewCA(year, now))) }),
+		Entry("replaced by EiriniX's", "state.json was lost", "now", func() { c.edit(func(s *corev1.Secret) { s.Data = eirinixData() }) }),
+		Entry("deleted, and made anew by a replica that knew nothing", "replaced by that of another deployment", "now", func() {
 			c.delete()
 			restore(c.store(), nil, nil)
 		}),

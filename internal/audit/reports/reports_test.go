@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -154,7 +155,6 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			Expect(found[0].GetLabels()).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "eirinix", policyreport.Label: "eirini-x"}))
 			names, _ = reports(ctx, g.apiVersion, g.cluster)
 			Expect(names).To(ConsistOf("eirini-x-no-root-clusterroles.v1.rbac.authorization.k8s.io"))
-
 			By("changing nothing where nothing has changed")
 			versions := func() (all []string) {
 				_, found := reports(ctx, g.apiVersion, g.namespaced)
@@ -255,8 +255,10 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		old.SetNamespace(ns)
 		old.SetName("eirini-x-no-root-pods.v1")
 		old.SetLabels(map[string]string{policyreport.Label: "eirini-x"})
+		old.SetFinalizers([]string{"example.org/held"}) // so the answer to its deletion is the report
 		Expect(admin.Create(ctx, old)).To(Succeed())
 		write(ctx, writer(ctx, ""), finding(pods, ns, "web", "denied"))
+		Expect(admin.Patch(ctx, old, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 		names, _ := reports(ctx, "wgpolicyk8s.io/v1alpha2", "PolicyReport")
 		Expect(names).NotTo(ContainElement(ns + "/eirini-x-no-root-pods.v1"))
 		names, _ = reports(ctx, "openreports.io/v1alpha1", "Report")
