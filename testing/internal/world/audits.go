@@ -251,12 +251,12 @@ func (w *World) examine(rng *rand.Rand) {
 		defer w.stirs()
 	}
 	e.runIn(ctx, m)
-	if !e.runs {
+	if !e.runs { // else the goroutines are the replica's
 		m.Stop()
+		w.tasks.Go(func() { w.leaks(&process{w: w, name: e.name}) })
 	}
 	h.cut(true)
 	wires.cut()
-	w.tasks.Go(func() { w.leaks(&process{w: w, name: e.name}) })
 }
 
 // runIn runs the audit of a Manager, and judges it.
@@ -296,9 +296,6 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.runs {
-		w.watch.stirred = now
-	}
 	select {
 	case <-w.over:
 		return
@@ -311,7 +308,7 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	e.judges(now.Sub(e.began))
 }
 
-// noting is the way of a tool that audits to the API servers. It notes what the tool asks for.
+// noting is the way of a tool that audits to the API servers. It notes the requests of the tool.
 type noting struct {
 	to http.RoundTripper
 	e  *examination

@@ -35,10 +35,7 @@ func (w *World) repairs(lasts time.Duration, rng *rand.Rand) {
 		return
 	}
 	began := time.Now()
-	w.harms(b)
-	w.tell(fate, "deletes the %s", b.kind)
-	w.api.Remove(resources[b.kind], b.namespace, b.name)
-	w.observe()
+	w.loses(b)
 	for time.Now().Before(end) && w.wait(time.Second) {
 		found := webhooksOf(w.find(b.kind, b.namespace, b.name))
 		w.mu.Lock()

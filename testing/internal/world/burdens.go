@@ -18,9 +18,8 @@ const burdens, burdenSize = 26, 1_400_000
 // burden has an API server call the step in Shadow for large pods, one after the other, so that none waits.
 func (w *World) burden() {
 	s := w.servers[0]
-	entries := s.entries(configurations[1])
-	i := slices.IndexFunc(entries, func(h hook) bool { return strings.HasPrefix(h.Name, ghost+".") })
-	if failing, frozen := s.state(); i < 0 || failing != 0 || frozen != nil {
+	entry, ok := s.entry(configurations[1], ghost)
+	if !ok {
 		return
 	}
 	began, started, ran := time.Now(), w.begun(), w.releases[0].burdened.Load()
@@ -31,7 +30,7 @@ func (w *World) burden() {
 	defer cancel()
 	for n := range burdens {
 		pod.SetName(fmt.Sprint("burden", n))
-		if _, err := s.call(ctx, entries[i], ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}); err != nil || !w.wait(time.Second) {
+		if _, err := s.call(ctx, entry, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}); err != nil || !w.wait(time.Second) {
 			return
 		}
 	}

@@ -104,6 +104,16 @@ func (s *apiServer) entries(kind string) []hook {
 	return hooks
 }
 
+// entry returns the webhook of a step alone in the copy of this API server, if there is one and the API server answers.
+func (s *apiServer) entry(kind, step string) (hook, bool) {
+	entries := s.entries(kind)
+	i := slices.IndexFunc(entries, func(h hook) bool { return strings.HasPrefix(h.Name, step+".") })
+	if failing, frozen := s.state(); i < 0 || failing != 0 || frozen != nil {
+		return hook{}, false
+	}
+	return entries[i], true
+}
+
 // ignores reports whether the failures of the webhook are ignored.
 func (h hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore

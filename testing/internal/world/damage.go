@@ -39,12 +39,16 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 		return
 	}
 	b := belongings[rng.IntN(len(belongings))]
-	w.unseen(f, rng, func() {
-		w.harms(b)
-		w.tell(fate, "deletes the %s", b.kind)
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-		w.observe()
-	})
+	w.unseen(f, rng, func() { w.loses(b) })
+}
+
+// loses deletes an object. It reports whether a replica knows the content of the Secret.
+func (w *World) loses(b belonging) (known bool) {
+	known = w.harms(b)
+	w.tell(fate, "deletes the %s", b.kind)
+	w.api.Remove(resources[b.kind], b.namespace, b.name)
+	w.observe()
+	return known
 }
 
 // harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, but for a serving
@@ -154,10 +158,7 @@ func (w *World) unregister(f Fault, _ *rand.Rand) {
 	}
 	w.rights.set("delete", resources[b.kind].Resource, false)
 	if w.wait(f.For) {
-		w.harms(b)
-		w.tell(fate, "deletes the %s", b.kind)
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-		w.observe()
+		w.loses(b)
 	}
 }
 

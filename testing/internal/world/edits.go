@@ -34,10 +34,7 @@ func (w *World) edits(rng *rand.Rand, n int) {
 		w.tasks.Go(func() {
 			ctx, cancel := w.ctx()
 			defer cancel()
-			w.mu.Lock()
-			w.look()
-			w.mu.Unlock()
-			began := time.Now()
+			began := w.begins()
 			v := s.admit(ctx, e.ask)
 			if ctx.Err() == nil {
 				w.judgeEdit(s, e, began, v)

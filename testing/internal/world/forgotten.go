@@ -13,18 +13,12 @@ func (w *World) forgets(f Fault, rng *rand.Rand) {
 	if !w.mixes(f, rng) || !w.wait(20*time.Second) {
 		return
 	}
-	lose := func(b belonging) {
-		w.harms(b)
-		w.tell(fate, "deletes the %s", b.kind)
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-		w.observe()
-	}
-	lose(belongings[3])
+	w.loses(belongings[3])
 	if !w.wait(40*time.Second) || !w.isMixed() {
 		return
 	}
 	began := time.Now()
-	lose(belongings[1])
+	w.loses(belongings[1])
 	if !w.wait(repairedSoon) || !w.isMixed() {
 		return
 	}

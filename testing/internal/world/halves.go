@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,10 +70,7 @@ func (w *World) draws(step string, mode modeOf, pod *unstructured.Unstructured, 
 	}
 	ctx, cancel := w.ctx()
 	defer cancel()
-	w.mu.Lock()
-	w.look()
-	w.mu.Unlock()
-	began := time.Now()
+	began := w.begins()
 	v := s.admit(ctx, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod})
 	w.mu.Lock()
 	defer w.mu.Unlock()

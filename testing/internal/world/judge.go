@@ -54,11 +54,8 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if failing, frozen := s.state(); failing != 0 || frozen != nil {
 		return // it admits nothing
 	}
-	w.mu.Lock()
-	w.look()
-	w.counts.Admissions++
-	began := time.Now()
-	w.mu.Unlock()
+	began := w.begins()
+	w.count(func(c *Counts) { c.Admissions++ })
 	pod := podIn("shop", fmt.Sprintf("pod%d", n))
 	deny := ""
 	if rng.IntN(3) > 0 {

@@ -10,9 +10,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
-// loses deletes the Secret within seconds of the annotation that distrusts a CA. Replicas that live put both back, so no
+// losesMark deletes the Secret within seconds of the annotation that distrusts a CA. Replicas that live put both back, so no
 // caBundle holds the CA for longer than a rotation with Distrust takes.
-func (w *World) loses(old []byte, asked time.Time, rng *rand.Rand) {
+func (w *World) losesMark(old []byte, asked time.Time, rng *rand.Rand) {
 	b := belongings[2]
 	for marked := false; !marked; {
 		if time.Since(asked) > asksWithin || !w.wait(20*time.Millisecond) {
@@ -24,11 +24,7 @@ func (w *World) loses(old []byte, asked time.Time, rng *rand.Rand) {
 	if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 		return
 	}
-	w.tell(fate, "deletes the %s", b.kind)
-	known := w.harms(b)
-	w.api.Remove(resources[b.kind], b.namespace, b.name)
-	w.observe()
-	if !known || !w.wait(5*settling) {
+	if known := w.loses(b); !known || !w.wait(5*settling) {
 		return
 	}
 	w.mu.Lock()

@@ -3,8 +3,6 @@ package world
 // This file is many calls of a step whose objects are too old.
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -22,9 +20,8 @@ const (
 // urges has an API server call the step that reads policies again and again, while they cannot be read and are too old.
 func (w *World) urges() {
 	s := w.servers[0]
-	entries := s.entries(configurations[0])
-	i := slices.IndexFunc(entries, func(h hook) bool { return strings.HasPrefix(h.Name, reader+".") })
-	if failing, frozen := s.state(); i < 0 || failing != 0 || frozen != nil {
+	entry, ok := s.entry(configurations[0], reader)
+	if !ok {
 		return
 	}
 	w.mu.Lock()
@@ -39,7 +36,7 @@ func (w *World) urges() {
 	ctx, cancel := w.ctx()
 	defer cancel()
 	for range urgent {
-		_, _ = s.call(ctx, entries[i], ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: podIn("shop", "urgent")}) // it fails
+		_, _ = s.call(ctx, entry, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: podIn("shop", "urgent")}) // it fails
 		if !w.wait(2 * time.Second / urgent) {
 			return
 		}

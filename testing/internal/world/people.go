@@ -208,7 +208,7 @@ func (w *World) distrust(f Fault, rng *rand.Rand) {
 		return err
 	})
 	if own := w.stream("loses", int(f.At)); old != nil && !w.plan.Split && own.IntN(3) == 0 {
-		w.tasks.Go(func() { w.loses(old, asked, own) })
+		w.tasks.Go(func() { w.losesMark(old, asked, own) })
 		return
 	}
 	if own := w.stream("emptied", int(f.At)); !w.plan.Split && !w.plan.Issued && w.plan.CALifetime == 0 && own.IntN(2) == 0 && w.wait(time.Minute) {

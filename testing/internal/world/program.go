@@ -37,9 +37,9 @@ const (
 	// resync is longer than in a program that is started, so that what nothing but a resync would mend stays broken.
 	resync = 10 * time.Minute
 
-	// gracePeriod is how long a pod takes to stop at most, beside its DrainDelay: the longest call here, and some seconds.
-	// manifests.Of gives it 45 s (terminationGracePeriodSeconds).
-	gracePeriod = 15 * time.Second
+	// gracePeriod is how long a pod takes to stop at most, beside its DrainDelay: the longest call here, which is a conversion
+	// of some objects that each take a while, and some seconds. manifests.Of gives it 45 s (terminationGracePeriodSeconds).
+	gracePeriod = 20 * time.Second
 )
 
 // process is a replica.

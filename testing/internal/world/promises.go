@@ -236,6 +236,14 @@ func (w *World) trusted(p *process) {
 	}
 }
 
+// begins brings the promises up to date, and returns the time at which a request begins.
+func (w *World) begins() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look()
+	return time.Now()
+}
+
 // look brings what must hold up to date. It is called before each admission. The caller holds mu.
 func (w *World) look() {
 	now, p := time.Now(), &w.watch
@@ -271,14 +279,7 @@ func (w *World) questions(kind string, was, is *unstructured.Unstructured) {
 	if was == nil || is == nil || was.GetAnnotations()[webhookconf.UnneededAnnotation] == is.GetAnnotations()[webhookconf.UnneededAnnotation] {
 		return
 	}
-	if w.watch.questions == nil {
-		w.watch.questions = map[string]*rate{}
-	}
-	of := w.watch.questions[kind]
-	if of == nil {
-		of = &rate{}
-		w.watch.questions[kind] = of
-	}
+	of := rateOf(&w.watch.questions, kind)
 	if of.add(time.Now()); len(of.recent) > mostQuestions {
 		w.breaks("in a minute, replicas have noted %d times in the %s that a CA is not needed, or is", len(of.recent), kind)
 	}

@@ -48,14 +48,7 @@ func (w *World) wrote(name string) {
 	now := w.find(belongings[i].kind, belongings[i].namespace, name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.watch.writes == nil {
-		w.watch.writes = map[string]*rate{}
-	}
-	of := w.watch.writes[name]
-	if of == nil {
-		of = &rate{}
-		w.watch.writes[name] = of
-	}
+	of := rateOf(&w.watch.writes, name)
 	if now == of.last {
 		return
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -108,10 +107,7 @@ func (w *World) replicate(rng *rand.Rand, n int) {
 	}
 	ctx, cancel := w.ctx()
 	defer cancel()
-	w.mu.Lock()
-	w.look()
-	w.mu.Unlock()
-	began := time.Now()
+	began := w.begins()
 	v := s.admit(ctx, a)
 	if ctx.Err() != nil {
 		return

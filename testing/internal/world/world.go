@@ -218,6 +218,17 @@ type rate struct {
 	last   *unstructured.Unstructured // of writes
 }
 
+// rateOf returns the rate of that name, and makes it at first.
+func rateOf(all *map[string]*rate, name string) *rate {
+	if *all == nil {
+		*all = map[string]*rate{}
+	}
+	if (*all)[name] == nil {
+		(*all)[name] = &rate{}
+	}
+	return (*all)[name]
+}
+
 func (r *rate) add(at time.Time) {
 	r.all++
 	for len(r.recent) > 0 && at.Sub(r.recent[0]) > time.Minute {
