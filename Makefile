@@ -33,7 +33,7 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 RACE = . $(addprefix ./internal/,audit certsource chain cluster hang lograte metricsauth modes reads record)
 LONG = $(addprefix ./internal/,admit controller serving)
 
-# Packages all of whose specs run where only FIPS 140-3's algorithms are allowed, and nowhere else.
+# Packages all of whose specs fips runs, so that test runs them only there.
 STRICT = $(addprefix ./internal/,ca certsecret convert)
 
 # The garbage collector takes a quarter of the CPU time of the longest specs, unless heaps may grow, up to a limit.
