@@ -276,10 +276,11 @@ func (a *API) list(r *http.Request, q Request, s *Server) (text []byte, warnings
 	}
 	objects, version := a.objects, a.version
 	if s != nil && q.Verb == "list" && o.ResourceVersion != "" {
-		if err = s.reach(r.Context(), wanted); err != nil {
+		c, err := s.reach(r.Context(), selected.GroupResource, wanted)
+		if err != nil {
 			return nil, nil, err
 		}
-		objects, version = s.cache, s.version
+		objects, version = c.objects, c.version
 	}
 	kind := "List"
 	if item, err := a.mapper.KindFor(q.Resource); err == nil {

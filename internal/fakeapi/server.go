@@ -30,7 +30,8 @@ import (
 // server's start, sends no bookmarks except the one that ends the initial events, and admits all.
 type ServerOptions struct {
 	// Lag returns how much later than its write a change reaches the server's watch cache. It is called once per change,
-	// and must not use the API. Changes keep their order: one is never shown before an earlier one.
+	// and must not use the API. A change is never shown before an earlier one of its resource. Those of several resources do
+	// not keep their order, because kube-apiserver has a watch cache for each (k8s.io/apiserver, storage/cacher).
 	Lag func() time.Duration
 
 	// Keeps is the number of changes of a resource from which a watch can resume. An older version is an ERROR event with
@@ -50,20 +51,25 @@ type ServerOptions struct {
 }
 
 // Server is an API server in front of an API. Several can serve the same one. Reads and writes are of the latest state.
-// Watches, and lists with a resourceVersion, show the state of the server's watch cache. An API that has servers remembers
-// all changes until a restore.
+// Watches, and lists with a resourceVersion, show the state of the server's watch cache of the resource. An API that has
+// servers remembers all changes until a restore.
 //
 // It is safe for concurrent use, also in a bubble of testing/synctest.
 type Server struct {
 	api     *API
 	options ServerOptions
 
-	// The watch cache, guarded by the API's mu.
-	cache    map[objectKey]*object
-	version  int         // of the last change in it
-	began    int         // the version at the start
-	arrivals []time.Time // of all changes since then
+	// Guarded by the API's mu.
+	began    int // the version at the start
+	caches   map[schema.GroupResource]*cache
 	watchers map[*watcher]bool
+}
+
+// cache is the watch cache of a resource.
+type cache struct {
+	objects  map[objectKey]*object
+	version  int         // of the last change that it knows, of any resource
+	arrivals []time.Time // of all changes since the server's start
 }
 
 // change is a write. old is nil for a create, and object is nil for a delete.
@@ -99,8 +105,28 @@ func (s *Server) restart() {
 	for w := range s.watchers {
 		wait.Signal(w.wake)
 	}
-	s.watchers, s.arrivals = map[*watcher]bool{}, nil
-	s.cache, s.version, s.began = maps.Clone(s.api.objects), s.api.version, s.api.version
+	s.watchers, s.caches, s.began = map[*watcher]bool{}, map[schema.GroupResource]*cache{}, s.api.version
+}
+
+// cache returns the watch cache of a resource, up to date. The caller holds mu.
+func (s *Server) cache(of schema.GroupResource) *cache {
+	c := s.caches[of]
+	if c == nil {
+		c = &cache{objects: maps.Clone(s.api.objects), version: s.api.version, arrivals: make([]time.Time, s.api.version-s.began)}
+		maps.DeleteFunc(c.objects, func(key objectKey, _ *object) bool { return key.GroupResource != of })
+		s.caches[of] = c
+	}
+	for now := time.Now(); c.version < s.api.version && !s.arrival(c, c.version+1).After(now); {
+		c.version++
+		switch change := s.api.change(c.version); {
+		case change.key.GroupResource != of:
+		case change.object == nil:
+			delete(c.objects, change.key)
+		default:
+			c.objects[change.key] = change.object
+		}
+	}
+	return c
 }
 
 // RestConfig returns a connection to the server, on which watches work. No request leaves the process. The caller owns
@@ -130,58 +156,49 @@ func (s *Server) admit(ctx context.Context, q Request, old *object, made *unstru
 }
 
 // learn takes the latest change. The caller holds mu.
-func (s *Server) learn(c *change) {
-	at := time.Now()
-	if s.options.Lag != nil {
-		at = at.Add(s.options.Lag())
+func (s *Server) learn(latest *change) {
+	for of, c := range s.caches {
+		at := time.Now()
+		if of == latest.key.GroupResource && s.options.Lag != nil {
+			at = at.Add(s.options.Lag())
+		}
+		if n := len(c.arrivals); n > 0 && at.Before(c.arrivals[n-1]) {
+			at = c.arrivals[n-1]
+		}
+		c.arrivals = append(c.arrivals, at)
 	}
-	if n := len(s.arrivals); n > 0 && at.Before(s.arrivals[n-1]) {
-		at = s.arrivals[n-1]
-	}
-	s.arrivals = append(s.arrivals, at)
 	for w := range s.watchers {
-		if w.shows(c) {
+		if w.shows(latest) {
 			wait.Signal(w.wake)
 		}
 	}
 }
 
-// arrival returns when the server knows a version. The caller holds mu.
-func (s *Server) arrival(version int) time.Time { return s.arrivals[version-s.began-1] }
-
-// advance brings the watch cache up to date. The caller holds mu.
-func (s *Server) advance(now time.Time) {
-	for s.version < s.api.version && !s.arrival(s.version+1).After(now) {
-		s.version++
-		if c := s.api.change(s.version); c.object == nil {
-			delete(s.cache, c.key)
-		} else {
-			s.cache[c.key] = c.object
-		}
-	}
-}
+// arrival returns when a cache knows a version. The caller holds mu.
+func (s *Server) arrival(c *cache, version int) time.Time { return c.arrivals[version-s.began-1] }
 
 // patience is how long a server waits for a version that it does not have yet.
 const patience = 3 * time.Second
 
-// reach waits until the watch cache has a version. The caller holds mu.
-func (s *Server) reach(ctx context.Context, wanted int) error {
-	if s.advance(time.Now()); wanted <= s.version {
-		return nil
+// reach waits until the watch cache of a resource has a version, and returns it. The caller holds mu.
+func (s *Server) reach(ctx context.Context, of schema.GroupResource, wanted int) (*cache, error) {
+	c := s.cache(of)
+	if wanted <= c.version {
+		return c, nil
 	}
 	pause := patience
 	if wanted <= s.api.version {
-		pause = min(pause, time.Until(s.arrival(wanted)))
+		pause = min(pause, time.Until(s.arrival(c, wanted)))
 	}
 	s.api.mu.Unlock()
 	err := wait.Sleep(ctx, pause)
 	s.api.mu.Lock()
-	if s.advance(time.Now()); err != nil || wanted <= s.version {
-		return err
+	if c = s.cache(of); err != nil || wanted <= c.version {
+		return c, err
 	}
-	late := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, s.version), 1)
+	late := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, c.version), 1)
 	late.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
-	return late
+	return c, late
 }
 
 // watcher is a watch. The API's mu guards what changes.
@@ -262,17 +279,17 @@ func (s *Server) begin(r *http.Request, q Request) (*watcher, error) {
 	if complete && o.ResourceVersion == "" {
 		version = s.api.version
 	}
+	c := s.cache(selected.GroupResource)
 	if complete {
-		err = s.reach(r.Context(), version)
+		c, err = s.reach(r.Context(), selected.GroupResource, version)
 	}
-	s.advance(time.Now())
 	w.ends = complete && o.AllowWatchBookmarks
 	switch w.initial = complete || version == 0 && o.SendInitialEvents == nil; {
 	case err != nil:
 		return nil, err
 	case w.initial: // it begins with the cache
 	case version == 0:
-		w.seen = s.version
+		w.seen = c.version
 	case s.forgot(selected.GroupResource, version):
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))
 	}
@@ -304,46 +321,45 @@ func (s *Server) next(w *watcher) (parts [][]byte, next time.Time, open bool) {
 	if !s.watchers[w] {
 		return nil, next, false
 	}
-	now, version := time.Now(), w.kind.GroupVersion()
-	s.advance(now)
+	now, version, c := time.Now(), w.kind.GroupVersion(), s.cache(w.GroupResource)
 	event := func(kind watch.EventType, text []byte) {
 		parts = append(parts, []byte(`{"type":"`+kind+`","object":`), text, []byte("}\n"))
 	}
 	if w.initial {
-		for _, key := range keys(s.cache, w.scope) {
-			event(watch.Added, s.cache[key].text(version))
+		for _, key := range keys(c.objects, w.scope) {
+			event(watch.Added, c.objects[key].text(version))
 		}
-		w.initial, w.seen = false, s.version
+		w.initial, w.seen = false, c.version
 	}
 	times := []time.Time{w.deadline}
 	for v := w.seen + 1; v <= s.api.version; v++ {
-		c := s.api.change(v)
-		was, is := w.covers(c.key, c.old), w.covers(c.key, c.object)
-		if v > s.version && (was || is) {
-			times = append(times, s.arrival(v))
+		change := s.api.change(v)
+		was, is := w.covers(change.key, change.old), w.covers(change.key, change.object)
+		if v > c.version && (was || is) {
+			times = append(times, s.arrival(c, v))
 			break
 		}
 		switch {
 		case is && was:
-			event(watch.Modified, c.object.text(version))
+			event(watch.Modified, change.object.text(version))
 		case is:
-			event(watch.Added, c.object.text(version))
+			event(watch.Added, change.object.text(version))
 		case was:
-			event(watch.Deleted, c.deleted(v).text(version))
+			event(watch.Deleted, change.deleted(v).text(version))
 		}
 	}
 	due := !w.bookmark.IsZero() && !now.Before(w.bookmark)
-	if w.ends || due && w.seen <= s.version { // a client with a version of the future gets nothing until then
+	if w.ends || due && w.seen <= c.version { // a client with a version of the future gets nothing until then
 		object := &unstructured.Unstructured{Object: map[string]any{}}
 		object.SetGroupVersionKind(w.kind)
-		object.SetResourceVersion(strconv.Itoa(s.version))
+		object.SetResourceVersion(strconv.Itoa(c.version))
 		if w.ends {
 			object.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 		}
 		text, _ := json.Marshal(object.Object) // a tree of JSON
 		event(watch.Bookmark, text)
 	}
-	if w.ends, w.seen = false, max(w.seen, s.version); due {
+	if w.ends, w.seen = false, max(w.seen, c.version); due {
 		w.schedule(now, s.options.Bookmarks)
 	}
 	if !w.bookmark.IsZero() {
@@ -364,7 +380,7 @@ func (c *change) deleted(version int) *object {
 // forgot reports whether the watch cache lacks changes of a resource after a version. The caller holds mu.
 func (s *Server) forgot(resource schema.GroupResource, version int) bool {
 	kept := 0
-	for v := s.version; v > version && v > s.began; v-- {
+	for v := s.caches[resource].version; v > version && v > s.began; v-- {
 		if s.api.change(v).key.GroupResource == resource {
 			kept++
 		}

@@ -151,7 +151,7 @@ func TestAWatchShowsTheStateAndEachChange(t *testing.T) {
 
 func TestServersLagButKeepTheOrder(t *testing.T) {
 	bubble(t, func(ctx context.Context, g Gomega, a *fakeapi.API) {
-		lags := []time.Duration{5 * time.Second, time.Second, 9 * time.Second}
+		lags := []time.Duration{5 * time.Second, time.Second, 9 * time.Second, 0}
 		late := a.NewServer(fakeapi.ServerOptions{Bookmarks: 2 * time.Second, Lag: func() (lag time.Duration) {
 			lag, lags = lags[0], lags[1:]
 			return lag
@@ -173,9 +173,11 @@ func TestServersLagButKeepTheOrder(t *testing.T) {
 		g.Expect(began()).To(Equal(byName{"resumed": "MODIFIED x 2 5s", "cached": "ADDED x 1 5s, MODIFIED x 2 5s"}))
 		a.Remove(schema.GroupResource{Resource: "configmaps"}, "a", "x")
 		g.Expect(here()).To(Equal(byName{"": "DELETED x 3 5s"}))
+		g.Expect(a.Client().Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s"}})).To(Succeed())
+		g.Expect(kubernetes.NewForConfigOrDie(late.RestConfig()).CoreV1().Secrets("a").List(ctx, metav1.ListOptions{ResourceVersion: "4"})).To(HaveField("Items", HaveLen(1)), "which waits for no other resource")
 		late.Close()
 		g.Expect(there()).To(Equal(byName{"": "END 5s"}))
-		g.Expect(listed(ctx, late, "resourceVersion=0")).To(Equal("3 of 0"), "a new server begins with the latest state")
+		g.Expect(listed(ctx, late, "resourceVersion=0")).To(Equal("4 of 0"), "a new server begins with the latest state")
 		g.Expect(here()).To(BeEmpty(), "the other server's watch goes on")
 		now.Close()
 	})
