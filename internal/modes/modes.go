@@ -93,6 +93,7 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 	if version == m.version {
 		return
 	}
+	first := m.version == ""
 	m.version, m.problems = version, nil
 	before := m.onlyShadows()
 	entries := map[string]entry{}
@@ -123,6 +124,11 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 		}
 	}
 	m.entries = entries
+	for _, name := range before { // another replica may just have registered it as a shadow
+		if !first && !m.onlyShadow(m.steps[name]) {
+			m.until[name] = time.Now().Add(m.Lag)
+		}
+	}
 	if !slices.Equal(before, m.onlyShadows()) {
 		wait.Signal(m.changed)
 	}
@@ -162,7 +168,8 @@ func (m *Modes) onlyShadows() []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !m.onlyShadow(m.steps[name]) })
 }
 
-// Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag. unread
+// Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag, like one that
+// has just left Shadow. unread
 // means that a registration could not be read, so that a step that was a shadow still counts as one.
 func (m *Modes) Registered(shadows map[string]bool, unread bool) {
 	m.mu.Lock()

@@ -195,14 +195,7 @@ var _ = Describe("The modes of steps", func() {
 	})
 
 	It("make a step a shadow only if all of its objects are in ModeShadow", func() {
-		changed := func() bool {
-			select {
-			case <-m.Changed():
-				return true
-			default:
-				return false
-			}
-		}
+		changed := func() bool { return len(m.Changed()) > 0 && <-m.Changed() == struct{}{} }
 		Expect([]bool{m.Shadow("owner"), m.Shadow("stage")}).To(Equal([]bool{false, true}))
 		for _, play := range []struct {
 			entry            string
@@ -224,6 +217,11 @@ var _ = Describe("The modes of steps", func() {
 
 	It("stay Shadow until API servers have observed the failurePolicy of the step", func() {
 		m.Log, m.Lag = logr.Discard(), time.Hour
+		m.Set(from("stage", "Deny"))
+		Expect(mode("stage", request("a", "x"))).To(Equal(chain.ModeDeny), "it begins so")
+		m.Set(from("stage", "Shadow"))
+		m.Set(from("stage", "Deny"))
+		Expect(mode("stage", request("a", "x"))).To(Equal(chain.ModeShadow), "another replica may just have registered it so")
 		m.Registered(map[string]bool{"owner": true}, false)
 		m.Set(from("owner", "Deny"))
 		Expect(mode("owner", request("a", "x"))).To(Equal(chain.ModeShadow))

@@ -300,6 +300,11 @@ func (w *World) changeMode(f Fault, rng *rand.Rand) {
 			w.darkens(f, own)
 			return
 		}
+	case 3:
+		if !w.plan.Unregister {
+			w.flickers(own)
+			return
+		}
 	case 1, 2:
 		if w.watchesAll(own) {
 			return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -59,10 +60,34 @@ func (w *World) darkens(f Fault, rng *rand.Rand) {
 		w.setMode(step, string(eirinix.ModeDeny))
 	}
 	for until := time.Now().Add(lasts); time.Now().Before(until) && w.wait(5*time.Second); {
-		w.tasks.Go(func() { w.tries(step, rng.Uint64()) })
+		n := rng.Uint64()
+		w.tasks.Go(func() { w.tries(step, n) })
 	}
 	w.rights.set(everything, resource, false)
 	w.stirs()
+}
+
+// flickers puts a step into Shadow and, as soon as it is registered so, back into Deny.
+func (w *World) flickers(rng *rand.Rand) {
+	steps := w.common()
+	step := steps[rng.IntN(len(steps))]
+	last := func() *unstructured.Unstructured {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.history[configurations[1]].last()
+	}
+	before, moment := last(), w.plan.Lag/8
+	w.setMode(step, string(eirinix.ModeShadow))
+	for until := time.Now().Add(2 * inMode); last() == before && time.Now().Before(until); {
+		if !w.wait(moment) {
+			return
+		}
+	}
+	w.setMode(step, string(eirinix.ModeDeny))
+	for until := time.Now().Add(2 * w.plan.Lag); time.Now().Before(until) && w.wait(moment); {
+		n := rng.Uint64()
+		w.tasks.Go(func() { w.tries(step, n) })
+	}
 }
 
 // tries has an API server admit a pod that a step is to deny.

@@ -747,4 +747,9 @@ var inSeams = []Defect{
 		"A report is removed when its objects are clean: an audit with reports, after one of a version with other steps.",
 		[]Edit{{"internal/audit/reports/reports.go", "	for _, kind := range w.served {\n		if ofCluster(kind) && w.namespace", "	for _, kind := range w.served {\n		if @ {\n			continue\n		}\n		if ofCluster(kind) && w.namespace"}},
 	},
+	{
+		"in-force-before-it-shows", "A step that has just left Shadow is in force at once, unless this replica knows that it is registered as a shadow.",
+		"A mode is in force when the step's own failurePolicy is: a step that leaves Shadow as another replica registers it so.",
+		[]Edit{{"internal/modes/modes.go", "if !first && !m.onlyShadow(", "if !first && !@ && !m.onlyShadow("}},
+	},
 }
