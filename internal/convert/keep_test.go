@@ -442,14 +442,27 @@ var _ = Describe("A kept value of another object", func() {
 
 var _ = Describe("The keys", func() {
 	source := object("v1alpha1", "", `"schedule":"5","owner":{"team":"t"}`)
+	naming := func(from, n int) string {
+		unknown := map[string]string{}
+		for i := range n {
+			unknown[fmt.Sprint(convert.Prefix, i)] = fmt.Sprintf("%08d.s.{}", from+i)
+		}
+		return object("v1", annotations(unknown), `"schedule":{"minute":"5"}`)
+	}
+
+	It("are waited for no longer than the call lasts that needs them", func(ctx SpecContext) {
+		k, fetching := cronJobs(), make(chan struct{})
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { close(fetching); <-ctx.Done(); return nil, nil }
+		go func() { _, _ = k.Answer(ctx, review("v1alpha1", naming(0, 1)), nil) }()
+		<-fetching
+		over, cancel := context.WithTimeout(ctx, 1e8)
+		defer cancel()
+		Expect(k.Answer(over, review("v1alpha1", naming(0, 1)), nil)).NotTo(BeEmpty(), "while another call fetches them")
+	}, SpecTimeout(6e10)) // a minute
 
 	It("are fetched once for an object that names others, and never for one that does not", func() {
-		fetched := 0
-		k := cronJobs()
-		k.Keys.Fetch = func(context.Context) ([][]byte, error) {
-			fetched++
-			return [][]byte{keyOf("a key"), keyOf("a newer key")}, nil
-		}
+		fetched, k := 0, cronJobs()
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return [][]byte{keyOf("a key"), keyOf("a newer key")}, nil }
 		Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
 		Expect(fetched).To(BeZero())
 		newer := cronJobs()
@@ -460,38 +473,25 @@ var _ = Describe("The keys", func() {
 		Expect(converted(k, "v1alpha1", converted(cronJobs(), "v1", source))).To(MatchJSON(source), "the older key still counts")
 		Expect(fetched).To(Equal(1))
 
-		unknown := map[string]string{}
-		for i := range 100 {
-			unknown[fmt.Sprint(convert.Prefix, i)] = fmt.Sprintf("%08d.s.{}", i)
-		}
 		for range 3 {
-			converted(k, "v1alpha1", object("v1", annotations(unknown), `"schedule":{"minute":"5"}`))
+			converted(k, "v1alpha1", naming(0, 100))
 		}
 		Expect(fetched).To(Equal(2), "a key that was not there can have signed nothing since")
 	})
 
 	It("that are not there are remembered up to a bound", func() {
-		fetched := 0
-		k := cronJobs()
+		fetched, k := 0, cronJobs()
 		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return nil, nil }
-		names := func(from, n int) {
-			unknown := map[string]string{}
-			for i := range n {
-				unknown[fmt.Sprint(convert.Prefix, i)] = fmt.Sprintf("%08d.s.{}", from+i)
-			}
-			converted(k, "v1alpha1", object("v1", annotations(unknown), `"schedule":{"minute":"5"}`))
-		}
 		for i := range 6 {
-			names(200*i, 200)
+			converted(k, "v1alpha1", naming(200*i, 200))
 		}
 		Expect(fetched).To(Equal(6))
-		names(0, 1)
+		converted(k, "v1alpha1", naming(0, 1))
 		Expect(fetched).To(Equal(7), "a client can write any number of names, so the oldest are forgotten")
 	})
 
 	It("are not fetched for the mark of an object that has lost values", func() {
-		fetched := 0
-		k := cronJobs()
+		fetched, k := 0, cronJobs()
 		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return nil, nil }
 		marked := object("v1alpha1", annotations(map[string]string{convert.Incomplete: `{"v1":[".spec.timeZone"]}`}), `"schedule":"5"`)
 		Expect(notesOf(converted(k, "v1", marked))).To(HaveKey(convert.Incomplete))

@@ -29,7 +29,7 @@ type Keys struct {
 	mu       sync.Mutex
 	all      []namedKey           // the last one signs
 	absent   map[string]time.Time // when a key was not among those that were fetched
-	fetching sync.Mutex
+	fetching chan struct{}        // holds an element while a call fetches
 }
 
 // A key that was not there is looked for again after absentFor, because its Secret can have been restored. The names of
@@ -114,20 +114,28 @@ func (k *Keys) fetched(ctx context.Context, enough func([]namedKey) bool) ([]nam
 	look := func() ([]namedKey, bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
+		if k.fetching == nil {
+			k.fetching = make(chan struct{}, 1)
+		}
 		return slices.Clone(k.all), enough(k.all)
 	}
-	if all, ok := look(); ok || k.Fetch == nil {
+	all, ok := look()
+	if ok || k.Fetch == nil {
 		return all, errNoKeys
 	}
-	k.fetching.Lock()
-	defer k.fetching.Unlock()
-	if all, ok := look(); ok { // another call has fetched them
+	select {
+	case k.fetching <- struct{}{}:
+		defer func() { <-k.fetching }()
+	case <-ctx.Done():
+		return all, context.Cause(ctx)
+	}
+	if all, ok = look(); ok { // another call has fetched them
 		return all, nil
 	}
 	keys, err := k.Fetch(ctx)
 	if err == nil {
 		k.Learn(keys...)
 	}
-	all, _ := look()
+	all, _ = look()
 	return all, err
 }
