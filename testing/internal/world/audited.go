@@ -135,6 +135,8 @@ func (e *examination) modeFor(step, namespace string) eirinix.Mode {
 		return eirinix.ModeShadow
 	case !e.steady || !m.bad.IsZero() || e.misspelt(m) || e.runs && (!e.settledSince(m.since) || !m.since.Add(inMode).Before(e.began)) || !e.rested && e.plan.Modes:
 		return ""
+	case e.runs && e.declaresModes(step): // it can be registered as a shadow by another version
+		return ""
 	case m.text == "" && e.release.modes[step] != "":
 		return e.release.modes[step]
 	case namespace != "shop" && strings.Contains(m.text, " where "):

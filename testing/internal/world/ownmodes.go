@@ -65,6 +65,9 @@ func (w *World) strictly(step string, began time.Time) bool {
 	return !at.IsZero() && at.Add(inForce).Before(began) && w.watch.ordered.Add(inForce).Before(began) && w.settledSince(at)
 }
 
+// heardOf is how long a replica takes to hear of a registration, beside the lag.
+const heardOf = 2 * time.Second
+
 // shadowsIn returns the steps that are registered as shadows.
 func shadowsIn(annotations map[string]string) []string {
 	return strings.FieldsFunc(annotations[webhookconf.ShadowAnnotation], func(r rune) bool { return r == ',' })
@@ -79,8 +82,8 @@ func (w *World) mayDeny(s *apiServer, step string, began time.Time, v verdict) {
 	if at := w.watch.mild[step]; !at.IsZero() && at.Before(began) {
 		w.breaks("%s: no live version has had step %s in Deny for %s, and it denies a pod", s.name, step, time.Since(at).Round(time.Millisecond))
 	}
-	standing := w.history[configurations[1]].last()
-	if standing == nil || w.plan.Split || w.watch.ordered.Add(time.Minute).After(began) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+	written, standing := w.history[configurations[1]], w.history[configurations[1]].last()
+	if standing == nil || written[len(written)-1].at.Add(w.plan.Lag+heardOf).After(began) || w.plan.Split || w.watch.ordered.Add(time.Minute).After(began) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
 		return
 	}
 	if last := v.called[len(v.called)-1]; slices.Contains(last.shadows, step) && slices.Contains(shadowsIn(standing.GetAnnotations()), step) {
