@@ -65,6 +65,8 @@ func (e *examination) judges(took time.Duration) {
 	}
 	if ended && e.rested && e.options.PolicyReports {
 		e.filed()
+	} else if ended && e.options.PolicyReports {
+		e.keeps()
 	}
 }
 
@@ -338,5 +340,38 @@ func (e *examination) filed() {
 	}
 	for name, n := range want {
 		e.breaks("%s has told %d findings for the report %s, and there is none", e.name, n, name)
+	}
+}
+
+// results returns the numbers of results in the reports about pods, by namespace and name.
+func (w *World) results() map[string]int {
+	all := map[string]int{}
+	for _, o := range w.api.Objects() {
+		if results, _ := o.Object["results"].([]any); o.GetKind() == "PolicyReport" {
+			all[o.GetNamespace()+"/"+o.GetName()] = len(results)
+		}
+	}
+	return all
+}
+
+// keeps looks at the reports of an audit with gaps: each is as it was, or whole. The caller holds World.mu.
+func (e *examination) keeps() {
+	now := e.results()
+	for _, step := range e.asks() {
+		if !slices.Contains(plain, strings.TrimSuffix(step, "-sets")) {
+			continue
+		}
+		whole := map[string]int{}
+		for _, o := range e.stored {
+			if is := e.result(o, step); o.GetKind() == "Pod" && is != nothing {
+				whole[o.GetNamespace()]++
+			}
+		}
+		for in, n := range whole {
+			name := fmt.Sprintf("%s/%s-%s-pods.v1", in, fingerprint, step)
+			if is, there := now[name]; there && is != n && is != e.kept[name] {
+				e.breaks("%s has gaps, and the report %s holds %d results of %d (before: %d)", e.name, name, is, n, e.kept[name])
+			}
+		}
 	}
 }

@@ -169,6 +169,7 @@ type examination struct {
 	options audit.Options
 	modes   map[string]modeOf // as they are when it begins
 	stored  []*unstructured.Unstructured
+	kept    map[string]int // the numbers of results in the reports that there are, by name
 
 	began   time.Time
 	told    []audit.Finding
@@ -262,6 +263,8 @@ func (w *World) examine(rng *rand.Rand) {
 // runIn runs the audit of a Manager, and judges it.
 func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	w := e.World
+	w.forgot.Store(false)
+	e.kept = e.results()
 	for _, o := range w.api.Objects() {
 		if slices.Contains([]string{"Pod", kindOfIt, "Shop"}, o.GetKind()) && (e.options.Namespace == "" || o.GetNamespace() == e.options.Namespace) {
 			e.stored = append(e.stored, o)
@@ -301,7 +304,7 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 		return
 	default:
 	}
-	e.rested, e.steady = w.settledSince(e.began), len(w.modes) == len(e.modes)
+	e.rested, e.steady = w.settledSince(e.began) && !w.forgot.Load(), len(w.modes) == len(e.modes)
 	for step, mode := range w.modes {
 		e.steady = e.steady && e.modes[step] == mode && mode.since.Before(e.began)
 	}

@@ -313,12 +313,16 @@ func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.Webhook
 	}
 }
 
-// closes looks at an answer of a replica that stops: it closes the connection.
+// closes looks at an answer of a replica that stops: it closes the connection, also if the call began before.
 func (w *World) closes(at string, began time.Time, closes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.processes {
-		if p.address == at && !closes && !p.leavingAt.IsZero() && p.leavingAt.Add(time.Second).Before(began) {
+		if p.address != at || closes || p.leavingAt.IsZero() {
+			continue
+		}
+		amid := p.leavingAt.Add(2*time.Second+w.plan.Lag).Before(time.Now()) && !w.troubledSince(began, rough, slow, apart)
+		if amid || p.leavingAt.Add(time.Second).Before(began) {
 			w.breaks("%s is stopping, and keeps the connection of a call", p)
 		}
 	}

@@ -171,6 +171,9 @@ type wire struct {
 	open   map[*stream]struct{}
 	made   rate          // of requests
 	hushed chan struct{} // closed when the way is open again; nil while it is
+
+	request  string // for a certificate, the last one
+	requests rate
 }
 
 func (w *World) newWire(h *host, rng *rand.Rand) *wire {
@@ -257,6 +260,7 @@ func (c *wire) passes(ctx context.Context) error {
 func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, took := c.choose()
 	c.w.floods(c)
+	loses := c.asks(r)
 	if strings.Contains(r.URL.Path, "/events") || (c.w.plan.Wide || c.w.plan.audits()) && discovers(r) { // client-go's recorder, and a RESTMapper, hold a mutex meanwhile, which would stop the clock
 		if failing, frozen := to.state(); failing != 0 || frozen != nil || c.host.isDead() || c.host.silence() != nil {
 			return nil, refused("api.invalid:443")
@@ -273,6 +277,10 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(servesHeader, "yes")
 	}
 	response, err := c.send(r.WithContext(ctx), to, took)
+	if err == nil && loses {
+		_ = response.Body.Close() // it was not read
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		s.end()
 		if r.Context().Err() == nil && errors.Is(err, context.Canceled) {

@@ -117,6 +117,7 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 			return
 		}
 	}
+	w.tasks.Go(func() { w.forgives(b) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if repaired > mostRepairs*(1+w.started-started) && !w.plan.Modes { // a replica that starts, or has other steps, knows of no repair

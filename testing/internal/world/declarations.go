@@ -4,6 +4,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -25,7 +26,8 @@ const (
 	looker    = "looks" // says which policy it sees when a pod is changed or deleted, with failurePolicy Ignore
 	ager      = "ages"  // reads the same, which may be of any age, when a pod is deleted, with failurePolicy Ignore
 	looksAt   = "policy"
-	elsewhere = "rules" // a namespace without policies, which is read after the other one
+	laterOn   = "-later" // is behind that, where the step has waited meanwhile
+	elsewhere = "rules"  // a namespace without policies, which is read after the other one
 
 	unreadablePolicy = "Read.Transform panicked" // is why the second step fails for a policy with the label of broken pods
 )
@@ -48,7 +50,7 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 		}
 		o.SetAnnotations(nil)
 	}
-	says := func(ctx context.Context, c *eirinix.Call) error {
+	says := func(ctx context.Context, c *eirinix.Call, when string) error {
 		policy, seen := noPolicy(r.kinds), "0"
 		err := c.Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: policyName}, policy)
 		switch {
@@ -57,13 +59,19 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 		case !apierrors.IsNotFound(err):
 			return err
 		}
-		c.Annotate(looksAt, seen)
+		c.Annotate(looksAt+when, seen)
 		return nil
 	}
 	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
-		ID: looker, Settings: eirinix.Settings{Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read}},
-		Update: func(ctx context.Context, c *eirinix.Call, _, _ *corev1.Pod) error { return says(ctx, c) },
-		Delete: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c) },
+		ID: looker, Settings: eirinix.Settings{
+			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read},
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update, admissionregistrationv1.Delete},
+		},
+		Rule: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c, laterOn) },
+		Update: func(ctx context.Context, c *eirinix.Call, _, pod *corev1.Pod) error {
+			return errors.Join(says(ctx, c, ""), passes(ctx, pod))
+		},
+		Delete: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c, "") },
 	})
 }
 
@@ -85,6 +93,9 @@ func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
 		}
 		if one.response == nil {
 			continue
+		}
+		if was, is := one.annotated(looksAt), one.annotated(looksAt+laterOn); len(was) > 0 && len(is) > 0 && was[0] != is[0] {
+			w.breaks("%s: step %s sees policy %s at first, and %s later in its call", s.name, looker, was[0], is[0])
 		}
 		for _, seen := range one.annotated(looksAt) {
 			if !slices.ContainsFunc(w.policies, func(p policyVersion) bool { return strconv.Itoa(p.generation) == seen }) {

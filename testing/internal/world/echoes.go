@@ -210,11 +210,14 @@ func (w *World) speaks(s *apiServer, deny string, began time.Time, v verdict) {
 			if n := v.reports(name, m.mode, would); n == 0 || n > v.spoke(name) {
 				w.breaks("%s: %d answers tell what step %s in %s would %s (called: %s)", s.name, n, name, m.mode, would, v.entries())
 			}
+			if m.mode == eirinix.ModeAudit && slices.ContainsFunc(v.warnings, func(text string) bool { return strings.HasPrefix(text, name+" "+greets) }) {
+				w.breaks("%s: step %s is in %s since %s, and the user sees its warning", s.name, name, m.mode, time.Since(m.since).Round(time.Second))
+			}
 		}
 	}
 }
 
-// deniesWhole looks at the message of a denial: it names each step of the call that denies. The caller holds mu.
+// deniesWhole looks at a denial: it names each step of the call that denies, and holds its causes. The caller holds mu.
 func (w *World) deniesWhole(s *apiServer, deny string, v verdict) {
 	last := v.said[len(v.said)-1]
 	if last.response == nil {
@@ -224,6 +227,9 @@ func (w *World) deniesWhole(s *apiServer, deny string, v verdict) {
 	for _, step := range plain {
 		if among(deny, step) && echoes[step] > 0 && w.modes[step].mode == "" && w.modes[step].text == "" && !w.declaresModes(step) && !strings.Contains(v.denied, step+" denies") {
 			w.breaks("%s: step %s denies a pod, and the denial does not say so: %s", s.name, step, v.denied)
+		}
+		if strings.Contains(v.denied, step+" denies") && step != "a" && (last.response.Result.Details == nil || !slices.ContainsFunc(last.response.Result.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == step })) {
+			w.breaks("%s: step %s denies a pod, and the denial does not hold its cause: %v", s.name, step, last.response.Result)
 		}
 	}
 }

@@ -94,6 +94,13 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 		e.object.SetResourceVersion("2")
 		e.unseen = true
 		return e
+	case 6: // a variable that the Rule refuses moves, and is another one half the time
+		first, moved := variable(brokenRule), variable(brokenRule)
+		if e.denied = rng.IntN(2) == 0; e.denied {
+			moved["value"] = "another"
+		}
+		container(e.old)["env"], container(e.object)["env"] = []any{first, variable("last")}, []any{variable("last"), variable("new"), moved}
+		return e
 	}
 	if rng.IntN(3) == 0 {
 		label(e.object, brokenRule)

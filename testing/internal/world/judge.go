@@ -263,11 +263,16 @@ func (w *World) denies(step string, began time.Time) bool {
 	if m.mode == "" || w.misspelt(m) {
 		return m.mode == ""
 	}
-	if !w.settledSince(m.since) { // the change may have been kept from a replica
-		return false
+	at := m.since
+	for e := range excuses { // the change may have been kept from a replica meanwhile
+		if until := w.watch.until[e]; until.After(m.since) {
+			at = later(at, until.Add(repairedWithin))
+		}
 	}
-	return m.mode == eirinix.ModeDeny && m.since.Add(inMode).Before(began)
+	return m.mode == eirinix.ModeDeny && at.Add(inMode).Before(began)
 }
+
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // settledSince reports whether no promise rested at a moment since then. The caller holds mu.
 func (w *World) settledSince(then time.Time) bool {

@@ -38,7 +38,13 @@ func (l *lister) overflow(rng *rand.Rand) {
 	if object, _ = l.passes(object, first); object == nil {
 		return
 	}
-	object["spec"].(map[string]any)["note"] = "short"
+	note := object["spec"].(map[string]any)
+	delete(note, "note")
+	shop.notes = nil
+	if lost := shop.differs(object, first); lost != "" {
+		l.violate("%s: a shop has lost more than the longest of its values: %s", l.s.name, lost)
+	}
+	note["note"] = "short"
 	if object, marked = l.passes(object, second); object != nil && marked {
 		l.violate("%s: a shop says that it has lost something, and holds it all: %v", l.s.name, (&unstructured.Unstructured{Object: object}).GetAnnotations())
 	}

@@ -41,7 +41,10 @@ func (s *apiServer) pages(w http.ResponseWriter, r *http.Request) bool {
 	from, _ := strconv.Atoi(strings.TrimPrefix(given, continued))
 	if strings.HasPrefix(given, continued) && from > 0 && rng.IntN(6) == 0 {
 		status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "the token has expired"}
-		status.Continue = given
+		if status.Continue = given; rng.IntN(12) == 0 { // the list cannot go on
+			s.w.forgot.Store(true)
+			status.Continue = ""
+		}
 		writeJSON(w, http.StatusGone, status)
 		return true
 	}

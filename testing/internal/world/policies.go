@@ -112,6 +112,9 @@ func (w *World) changePolicy(f Fault, rng *rand.Rand) {
 	w.generations++
 	next := w.generations
 	w.mu.Unlock()
+	if w.plan.Wide { // amid calls that read it
+		w.edits(w.stream("amid", int(f.At)), int(f.At))
+	}
 	if rng.IntN(2) == 0 {
 		w.tell(fate, "changes the policy")
 		w.policyBecomes(next)

@@ -14,6 +14,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -176,8 +177,12 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				}
 				echo(c, step, nil, pod)
 				deny := among(pod.Labels[denyLabel], step)
-				if scribbles(pod); deny {
+				scribbles(pod)
+				switch {
+				case deny && step == "a":
 					return eirinix.Deny("%s denies", step)
+				case deny:
+					return eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath(step), step+" denies")})
 				}
 				return nil
 			}}),

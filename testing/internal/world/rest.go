@@ -149,6 +149,7 @@ func (w *World) reach(p *process, when string) {
 					shaken := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: w.plan.serverName(), Time: s.now, MinVersion: tls.VersionTLS12, CurvePreferences: cheapest})
 					if err = shaken.HandshakeContext(ctx); err == nil && when != atReady {
 						w.renewed(p, when, shaken.ConnectionState().PeerCertificates[0])
+						w.uncrossed(p, when, len(shaken.ConnectionState().PeerCertificates))
 					}
 					_ = conn.Close()
 				}
@@ -161,6 +162,17 @@ func (w *World) reach(p *process, when string) {
 				}
 			}
 		}
+	}
+}
+
+// uncrossed sees that a replica at rest sends no cross-certificate when no rotation is under way.
+func (w *World) uncrossed(p *process, when string, sent int) {
+	secret := w.find("Secret", namespace, fingerprint+"-setupcertificate")
+	if when != atRest || sent < 2 || p.release.issued || secret == nil {
+		return
+	}
+	if state, err := decode(secret); err == nil && state.Phase == ca.Steady && time.Since(state.Since) > settling {
+		w.violate("%s, %s sends %d certificates, and no rotation has been under way for %s", when, p, sent, time.Since(state.Since).Round(time.Second))
 	}
 }
 

@@ -5,8 +5,10 @@ package world
 import (
 	cryptorand "crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net/http"
 	"strings"
 	"time"
 
@@ -99,8 +101,12 @@ func (w *World) answers(request []byte) ([]byte, error) {
 		return nil, err
 	}
 	by, now := w.authorities.signer, time.Now()
+	before := issuedFor / 10
+	if w.plan.Seed%3 == 0 { // most of its life is over
+		before = 3 * issuedFor
+	}
 	made, err := x509.CreateCertificate(cryptorand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: asked.Subject, DNSNames: asked.DNSNames, NotBefore: now.Add(-issuedFor / 10), NotAfter: now.Add(issuedFor),
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: asked.Subject, DNSNames: asked.DNSNames, NotBefore: now.Add(-before), NotAfter: now.Add(issuedFor),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, by.Certificate, asked.PublicKey, by.PrivateKey)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), err
@@ -124,6 +130,39 @@ func (w *World) askedEnough(p *process) {
 	if n > 0 {
 		w.violate("at rest, %s has its certificate, and watches %d requests for one", p, n)
 	}
+}
+
+// mostAsked is the number of requests for certificates of a process in a minute, where the signer refuses none.
+const mostAsked = 3
+
+// asks looks at a request of a process for a certificate. The next one comes when the last one is answered, or lost. It reports
+// whether the answer of the API server is lost.
+func (c *wire) asks(r *http.Request) (loses bool) {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/"+asksFor) || r.GetBody == nil {
+		return false
+	}
+	var sent metav1.PartialObjectMetadata
+	body, err := r.GetBody()
+	if err != nil || json.NewDecoder(body).Decode(&sent) != nil {
+		return false
+	}
+	c.mu.Lock()
+	last := c.request
+	again := last == sent.Name
+	if c.request = sent.Name; !again {
+		c.requests.add(time.Now())
+	}
+	n := len(c.requests.recent)
+	c.mu.Unlock()
+	if n > mostAsked {
+		c.w.violate("%s has asked for %d certificates in a minute", c.host.name, n)
+	}
+	if found := c.w.find("CertificateSigningRequest", "", last); found != nil && !again {
+		if answer, _, _ := unstructured.NestedString(found.Object, "status", "certificate"); answer == "" {
+			c.w.violate("%s asks for another certificate, and its request %s waits", c.host.name, last)
+		}
+	}
+	return !again && c.w.stream("lost "+sent.Name, 0).IntN(4) == 0
 }
 
 // isAsking reports whether a request of a process is a watch of its request for a certificate.

@@ -13,13 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"code.cloudfoundry.org/eirinix"
 )
 
 const (
 	keeper     = "keeps"  // has a Rule for changes of pods, with failurePolicy Ignore
-	brokenRule = "broken" // the label of a pod that the Rule refuses
+	brokenRule = "broken" // the label of a pod that the Rule refuses, and the name of a variable
 	dropped    = "drop"   // a label that a step removes, and the begin of the names of variables
 	orderKey   = "order"  // the annotation that holds the steps that have changed a pod, in their order
 )
@@ -61,8 +62,18 @@ func judgesChanges(m *eirinix.ExtensionManager) error {
 			Rule: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 				err, broken := passes(ctx, pod), pod.Labels[brokenRule] != ""
 				echo(c, keeper, nil, pod)
-				if scribbles(pod); err == nil && broken {
+				var all field.ErrorList
+				for i, v := range pod.Spec.Containers[0].Env {
+					if v.Name == brokenRule {
+						all = append(all, field.Invalid(field.NewPath("spec", "containers").Index(0).Child("env").Index(i).Child("value"), v.Value, "it is broken"))
+					}
+				}
+				switch scribbles(pod); {
+				case err != nil:
+				case broken:
 					err = eirinix.Deny("%s denies", keeper)
+				default:
+					err = eirinix.Invalid(all)
 				}
 				return err
 			},

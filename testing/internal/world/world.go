@@ -54,6 +54,7 @@ type World struct {
 	auditing atomic.Bool    // while an audit is under way
 	audited  atomic.Int64   // audits that have begun
 	listed   atomic.Int64   // pages of lists
+	forgot   atomic.Bool    // an API server has forgotten where a list of this audit was
 	turned   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
 	began    time.Time
 	end      sync.Once
