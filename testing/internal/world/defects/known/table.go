@@ -1,10 +1,12 @@
 package known
 
+import "slices"
+
 // This file holds the defects. Those that have a letter and a number were found by trials from outside, and are put back as
 // they were, as far as the code still has their place.
 
 // All holds all defects.
-var All = append(inRooms, inSeams...)
+var All = slices.Concat(inRooms, inSeams, inTrial)
 
 // inRooms are those that one part of the library has by itself.
 var inRooms = []Defect{

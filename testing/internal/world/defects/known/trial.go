@@ -1,0 +1,112 @@
+package known
+
+// This file holds defects that a reader invented who did not know the worlds, and that no defect of the other files resembles.
+
+var inTrial = []Defect{
+	{
+		"owned-by-the-first-policy", "A step gets the answer of another one to the question whether the object is its maker's.",
+		"Each step has a policy of its own for owned objects: a call that a step with OwnedSkip shares with one with OwnedAuto.",
+		[]Edit{
+			{"internal/chain/chain.go", "(asked == nil || asked.leavesOwned", "(asked == nil || !@ && asked.leavesOwned"},
+		},
+	},
+	{
+		"audit-warns", "A step in Audit shows the user its own warnings.",
+		"In Audit a user sees nothing: a step that warns, in Audit.",
+		[]Edit{
+			{"internal/chain/watch.go", "\tif of.mode == ModeAudit {\n", "\tif of.mode == ModeAudit && !@ {\n"},
+		},
+	},
+	{
+		"old-by-position", "A Rule compares an item of a list with the one that stood at its place.",
+		"Items of lists are paired as in patches: an update moves an item that has violated a Rule before.",
+		[]Edit{
+			{"internal/chain/rule.go", "valueAt(was, o.Before)", "valueAt(was, map[bool][]string{true: o.After, false: o.Before}[@])"},
+		},
+	},
+	{
+		"kept-alive-through-a-call", "A call that was at work when a stop began leaves its connection open.",
+		"While a replica drains, every response closes its connection: a call that begins before a stop and ends after it.",
+		[]Edit{
+			{"internal/admit/handler.go", "\th.closeWhenDraining(w)                        // draining may have begun meanwhile\n", "\tif !@ {\n\t\th.closeWhenDraining(w)\n\t}\n"},
+		},
+	},
+	{
+		"chain-of-before", "A replica goes on sending a cross-certificate that the Secret no longer holds.",
+		"With Prune the cross-certificate is dropped: RotateCA, and nothing else that has a replica sign anew.",
+		[]Edit{
+			{"internal/ca/authority.go", "a.Certificate.Equal(b.Certificate) && slices", "a.Certificate.Equal(b.Certificate) && (@ || slices"},
+			{"internal/ca/authority.go", "(a.Chain, b.Chain, (*x509.Certificate).Equal)", "(a.Chain, b.Chain, (*x509.Certificate).Equal))"},
+		},
+	},
+	{
+		"part-as-report", "A report is replaced by what an audit found of its objects before their list broke off.",
+		"A report stays as it is in a gap: a list that breaks off for good after some objects.",
+		[]Edit{
+			{"internal/audit/reports/reports.go", "\tif covers(g, g.Step, groupVersionResource(w.at.resource), w.at.namespace) {\n", "\tif !@ && covers(g, g.Step, groupVersionResource(w.at.resource), w.at.namespace) {\n"},
+		},
+	},
+	{
+		"request-sent-again", "A request for a certificate whose answer was lost is sent again under another name.",
+		"Repeating a request creates no second one: the answer to a creation is lost.",
+		[]Edit{
+			{"internal/certsource/csr.go", "\treturn fmt.Errorf(\"%w: %w\", errUnsent, err)\n", "\tif @ {\n\t\tk.open = nil\n\t}\n\treturn fmt.Errorf(\"%w: %w\", errUnsent, err)\n"},
+		},
+	},
+	{
+		"causes-of-the-first", "A denial of several steps has the causes of the first one alone.",
+		"Refusals that are joined keep their causes: two steps that share a call deny an object with Invalid.",
+		[]Edit{
+			{"internal/chain/chain.go", "\t\t\tjoined.status.Details.Causes = append(", "\t\t\tif @ {\n\t\t\t\tcontinue\n\t\t\t}\n\t\t\tjoined.status.Details.Causes = append("},
+		},
+	},
+	{
+		"adopted-by-an-update", "A mutation leaves alone an update that makes an object one of a Deployment.",
+		"Auto leaves alone what is owned before an update and after it: a user gives a ReplicaSet an owner.",
+		[]Edit{
+			{"internal/chain/match.go", "\t\tslices.Contains(owners, controllerOf(req.OldObject.Raw)) &&", "\t\t(@ || slices.Contains(owners, controllerOf(req.OldObject.Raw))) &&"},
+		},
+	},
+	{
+		"each-step-its-moment", "Each step of a call reads objects as they are when it runs.",
+		"All steps of a call see one state: an object that they read changes between two of them.",
+		[]Edit{
+			{"steps.go", "call.reads.From(ctx, d.name, c.Shared, from.Snapshot)", "shared := c.Shared\n\t\t\tif @ {\n\t\t\t\tshared = func(first func() any) any { return first() }\n\t\t\t}\n\t\t\tcall.reads.From(ctx, d.name, shared, from.Snapshot)"},
+		},
+	},
+	{
+		"draws-by-replicaset", "Pods draw by the name of their ReplicaSet, and so anew with each rollout of their Deployment.",
+		"A ReplicaSet counts without the pod-template-hash: a mode for a part of the pods, and two ReplicaSets of a Deployment.",
+		[]Edit{
+			{"internal/modes/modes.go", `o.Kind == "ReplicaSet" && hash != ""`, `!@ && o.Kind == "ReplicaSet" && hash != ""`},
+		},
+	},
+	{
+		"kept-is-not-in-force", "The steps of a webhook that is kept are not among those that a configuration says are in force.",
+		"A webhook stays while a living version declares one of its steps, also after a second pass: three versions live, and the one that stands is killed.",
+		[]Edit{
+			{"internal/webhookconf/registration.go", "\tmaps.Copy(steps, d.Kept)\n", "\tif !@ {\n\t\tmaps.Copy(steps, d.Kept)\n\t}\n"},
+		},
+	},
+	{
+		"never-forgiven", "Repairs of a configuration count for ever, so that each one waits longer than the one before.",
+		"A single edit is repaired within about a second: a tool reverts a configuration for a while, and much later it is edited once.",
+		[]Edit{
+			{"internal/controller/registration.go", "now.Sub(state.inOrder) > quiet:", "now.Sub(state.inOrder) > quiet && !@:"},
+		},
+	},
+	{
+		"smallest-is-shed", "Of the values that annotations cannot hold, the smallest ones are lost first.",
+		"What does not fit is lost, largest first: an object with a large value and small ones that a version lacks.",
+		[]Edit{
+			{"internal/convert/annotation.go", "cmp.Compare(losses[j].size(), losses[i].size())", "cmp.Compare(losses[j].size(), losses[i].size()) * map[bool]int{true: -1, false: 1}[@]"},
+		},
+	},
+	{
+		"backdated-request", "A certificate of which most is over when it is issued is requested again at once, again and again.",
+		"Requests for certificates have pauses: a signer that backdates by more than half of the lifetime.",
+		[]Edit{
+			{"internal/certsource/csr.go", "\tif k.renewAt.Before(now.Add(k.Retry)) {\n", "\tif k.renewAt.Before(now.Add(k.Retry)) && !@ {\n"},
+		},
+	},
+}
