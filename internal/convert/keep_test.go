@@ -461,8 +461,8 @@ var _ = Describe("The keys", func() {
 	}, SpecTimeout(6e10)) // a minute
 
 	It("are fetched once for an object that names others, and never for one that does not", func() {
-		fetched, k := 0, cronJobs()
-		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return [][]byte{keyOf("a key"), keyOf("a newer key")}, nil }
+		fetched, k, published := 0, cronJobs(), [][]byte{keyOf("a key"), keyOf("a newer key")}
+		k.Keys.Fetch = func(context.Context) ([][]byte, error) { fetched++; return published, nil }
 		Expect(converted(k, "v1alpha1", converted(k, "v1", source))).To(MatchJSON(source))
 		Expect(fetched).To(BeZero())
 		newer := cronJobs()
