@@ -28,35 +28,40 @@ func (l *lister) overflow(rng *rand.Rand) {
 	l.mu.Unlock()
 	shop := newShop(first, "overflowing", rng.Int64N(100), rng)
 	shop.says(first, tooLong)
-	object, marked := l.passes(shop.in(first), second)
+	object, marked, _ := l.passes(shop.in(first), second)
 	if object == nil {
 		return
 	}
 	if !marked {
 		l.violate("%s: a shop has lost a note of %d bytes, and does not say so", l.s.name, len(tooLong))
 	}
-	if object, _ = l.passes(object, first); object == nil {
+	object, _, read := l.passes(object, first)
+	if object == nil {
 		return
 	}
 	note := object["spec"].(map[string]any)
 	delete(note, "note")
 	shop.notes = nil
-	if lost := shop.differs(object, first); lost != "" {
+	if lost := shop.differs(object, first); lost != "" && read {
 		l.violate("%s: a shop has lost more than the longest of its values: %s", l.s.name, lost)
 	}
 	note["note"] = "short"
-	if object, marked = l.passes(object, second); object != nil && marked {
+	if object, marked, _ = l.passes(object, second); object != nil && marked {
 		l.violate("%s: a shop says that it has lost something, and holds it all: %v", l.s.name, (&unstructured.Unstructured{Object: object}).GetAnnotations())
 	}
 }
 
-// passes converts an object, and reports whether it says that it has lost something. The object is nil if it is not converted.
-func (l *lister) passes(object map[string]any, to string) (converted map[string]any, marked bool) {
-	converted, _, err := l.s.convert(l.ctx, l.by, object, to)
+// passes converts an object, and reports whether it says that it has lost something, and whether the replica must have read what
+// was kept. The object is nil if it is not converted.
+func (l *lister) passes(object map[string]any, to string) (converted map[string]any, marked, read bool) {
+	converted, t, err := l.s.convert(l.ctx, l.by, object, to)
 	if err != nil || l.ctx.Err() != nil {
-		return nil, false
+		return nil, false, false
 	}
 	l.publish()
 	_, marked = (&unstructured.Unstructured{Object: converted}).GetAnnotations()[convert.Incomplete]
-	return converted, marked
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by := l.processAt(t.at)
+	return converted, marked, by != nil && l.gives(by, keysIn(object))
 }
