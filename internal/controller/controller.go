@@ -100,8 +100,9 @@ type Certificates interface {
 	look(ctx context.Context, c *Controller, o Observation) (Plan, error)
 	// need rereads the CAs that every caBundle must hold. It is called after the configurations have been read.
 	need(ctx context.Context, o Observation) ([]byte, error)
-	// verifyRecorded is Verify against the caBundle that the registering half of a deployment has recorded.
-	verifyRecorded() error
+	// verifyRecorded is Verify against the caBundle that the registering half of a deployment has recorded: in the Secret, or
+	// in the Lease, whose record it is given, if there is one.
+	verifyRecorded(inLease []byte) error
 	// othersTrusted reports whether API servers with this caBundle trust the certificates of other replicas.
 	othersTrusted(bundle []byte, now time.Time) bool
 }
@@ -446,8 +447,10 @@ func (c *Controller) Register(ctx context.Context) error {
 		if err := c.Order(ctx); err != nil {
 			return err
 		}
-		_, err = c.Reconcile(ctx)
-		return err
+		if _, err = c.Reconcile(ctx); err != nil {
+			return err
+		}
+		return c.recordTrust(ctx)
 	})
 }
 

@@ -30,7 +30,7 @@ func (Fixed) ObtainTrust(context.Context, Observation) error                { re
 func (Fixed) Run(context.Context)                                           {}
 func (Fixed) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }
 func (Fixed) Verify([]byte) error                                           { return nil }
-func (Fixed) verifyRecorded() error                                         { return nil }
+func (Fixed) verifyRecorded([]byte) error                                   { return nil }
 func (Fixed) othersTrusted([]byte, time.Time) bool                          { return false }
 func (Fixed) Certificate() *x509.Certificate                                { return nil }
 

@@ -56,13 +56,19 @@ func (f *Issued) ObtainTrust(ctx context.Context, _ Observation) error {
 // othersTrusted returns false: other replicas have the same certificate, or will have it.
 func (f *Issued) othersTrusted([]byte, time.Time) bool { return false }
 
-// verifyRecorded relies on RegisterExtensions, which registers the CAs that the same source provides to it.
-func (f *Issued) verifyRecorded() error {
+// verifyRecorded relies on what RegisterExtensions has recorded in the Lease, else on the CAs that the same source provides to it.
+func (f *Issued) verifyRecorded(inLease []byte) error {
 	served, _, _ := f.Current()
 	if served == nil {
 		return certsource.ErrNothingServed
 	}
-	return f.Verify(served.Bundle)
+	if inLease == nil {
+		return f.Verify(served.Bundle)
+	}
+	if err := f.Verify(inLease); err != nil {
+		return fmt.Errorf("the caBundle that RegisterExtensions registered last does not trust the certificate from %s; call it again: %w", f, err)
+	}
+	return nil
 }
 
 func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { return f.Need(ctx) }
@@ -95,15 +101,17 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (plan P
 }
 
 // takeOver serves the next certificate if the API server trusts it, or returns when to check again. If the
-// configurations cannot be read, it assumes the CAs that were trusted before. A certificate that is close to expiry is
-// replaced anyway.
+// configurations cannot be read, it relies on what RegisterExtensions has recorded in the Lease, else it assumes the CAs that
+// were trusted before. A certificate that is close to expiry is replaced anyway.
 func (f *Issued) takeOver(c *Controller, o Observation, now time.Time) (again time.Time) {
 	served, next, _ := f.Current()
 	if next == nil {
 		return again
 	}
 	live := o.Live
-	if o.Unseen {
+	if recorded := c.versions.Trusted(); o.Unseen && recorded != nil {
+		live = []ca.Registered{{Name: "the caBundle that RegisterExtensions registered last", Bundle: recorded}}
+	} else if o.Unseen {
 		live = []ca.Registered{{Name: "the last registered caBundle", Bundle: served.Bundle}}
 	}
 	var doubt error

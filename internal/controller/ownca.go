@@ -133,7 +133,7 @@ func (k *OwnCA) othersTrusted(bundle []byte, now time.Time) bool {
 	return err == nil && current.TrustedBy(bundle, now)
 }
 
-func (k *OwnCA) verifyRecorded() error {
+func (k *OwnCA) verifyRecorded([]byte) error {
 	if len(k.state.RegisteredBundle) == 0 {
 		return fmt.Errorf("the %s records no registration yet, and this process has no right to read webhook configurations; call RegisterExtensions", k)
 	}

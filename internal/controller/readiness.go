@@ -126,10 +126,13 @@ func (c *Controller) ready(err error) {
 // be worse. If API servers trust other replicas and not this one, this one becomes unready after unreadyAfter.
 func (c *Controller) judge(o Observation, first string) {
 	if !c.wasReady {
+		recorded := c.versions.Trusted()
+		distrusted := o.Unseen && recorded != nil && c.Certificates.verifyRecorded(recorded) != nil
 		for _, l := range o.Live { // an empty one can be used to call no replica
-			if len(ca.SplitBundle(l.Bundle)) > 0 && c.Certificates.Verify(l.Bundle) != nil {
-				c.spread = c.Now().Add(min(settling, c.Retain/10)) // calls that have begun go on with the caBundle of then
-			}
+			distrusted = distrusted || len(ca.SplitBundle(l.Bundle)) > 0 && c.Certificates.Verify(l.Bundle) != nil
+		}
+		if distrusted {
+			c.spread = c.Now().Add(min(settling, c.Retain/10)) // calls that have begun go on with the caBundle of then
 		}
 		c.ready(c.verify(o, first))
 		return
@@ -159,7 +162,7 @@ func (c *Controller) verify(o Observation, first string) error {
 		return errors.New("this version has no record in the Lease yet")
 	}
 	if o.Unseen {
-		return c.Certificates.verifyRecorded()
+		return c.Certificates.verifyRecorded(c.versions.Trusted())
 	}
 	other := first != c.desired.Version && first != ""
 	if target := c.versions[first].Target; other && c.Serving && target != c.desired.Options.Target.Program() {

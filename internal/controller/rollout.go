@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -189,6 +191,27 @@ func (c *Controller) Order(ctx context.Context) error {
 	if apierrors.IsForbidden(err) {
 		c.Report.logLimited(c.Log, noVersions, c.Lease.String())
 		return nil
+	}
+	return err
+}
+
+// recordTrust records in the Lease which CAs of a source all caBundles hold now. Those of the program's own CA are in its Secret.
+func (c *Controller) recordTrust(ctx context.Context) error {
+	from, ok := c.Certificates.(*Issued)
+	if !ok || c.Lease == nil {
+		return nil
+	}
+	o, err := c.observe(ctx)
+	if err != nil {
+		return err
+	}
+	bundle, err := from.Need(ctx)
+	if err != nil || slices.ContainsFunc(o.Live, func(l ca.Registered) bool { return !ca.Contains(l.Bundle, bundle) }) {
+		return err // the source has changed meanwhile, or a configuration is missing
+	}
+	err = c.Lease.Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Trust(c.registration.Version, bundle) })
+	if apierrors.IsForbidden(err) {
+		return nil // Order has said so
 	}
 	return err
 }

@@ -60,6 +60,7 @@ type Record struct {
 	Stopping bool                `json:"left,omitempty"`     // a replica has stopped since the last answer
 	Ordered  bool                `json:"ordered,omitempty"`  // RegisterExtensions has registered it; it precedes all other versions
 	Removed  bool                `json:"gone,omitempty"`     // no replica has answered
+	Trusts   string              `json:"trusts,omitempty"`   // the CAs, in PEM, that the caBundles hold since RegisterExtensions; see Trust
 }
 
 // within returns the time that the version has to answer.
@@ -181,6 +182,7 @@ func (v Versions) Order(version string, r Record) Versions {
 	if v[version].Ordered && v.First("") == version {
 		return v
 	}
+	r.Trusts = string(v.Trusted())
 	next := v.sane().add(version, r)
 	for other, o := range next {
 		o.Removed = o.Removed || o.Ordered && o.Answered == 0 // an earlier order that no replica serves is not a version of its own
@@ -188,6 +190,28 @@ func (v Versions) Order(version string, r Record) Versions {
 		next[other] = o
 	}
 	return next
+}
+
+// Trust returns the records with the CAs that the caBundles hold, which is for replicas that may read no configuration.
+func (v Versions) Trust(version string, bundle []byte) Versions {
+	r, ok := v[version]
+	if !ok {
+		return v
+	}
+	next := maps.Clone(v)
+	r.Trusts = string(bundle)
+	next[version] = r
+	return next
+}
+
+// Trusted returns the CAs of the version that was ordered, or nil if none are recorded.
+func (v Versions) Trusted() []byte {
+	for _, r := range v {
+		if r.Ordered && r.Trusts != "" {
+			return []byte(r.Trusts)
+		}
+	}
+	return nil
 }
 
 // Observation is the last observed state of another version's record, and the time since when it has been in that state.

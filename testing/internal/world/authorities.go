@@ -244,6 +244,9 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		w.tell(named("the issuer"), "has a clock that is %s ahead", ahead.Round(time.Second))
 	}
 	w.issue(w.plan.serverName(), issuedFor, -ahead)
+	if w.plan.blind() && rng.IntN(2) == 0 { // with no certificate but this one
+		w.restart(f, rng)
+	}
 }
 
 // withdraws has the issuer make a certificate, and put the one before back when replicas have seen it and do not serve it yet.

@@ -49,7 +49,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" { // they hang and fail
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()
-		if !r.w.troubled() && !r.w.unlearned(text) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
+		if !r.w.troubled() && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
 			!(strings.HasPrefix(e.Message, lostValues) && time.Now().Before(r.w.watch.overflows)) {
 			r.w.breaks("%s logs an error although nothing is wrong: %s", r.who, text)
 		}

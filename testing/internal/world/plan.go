@@ -62,6 +62,9 @@ func (p Plan) serverName() string {
 // drain is how long a replica serves on that stops.
 func (p Plan) drain() time.Duration { return cmp.Or(p.Drain, 5*time.Second) }
 
+// blind reports whether a replica that starts cannot know that the program is not registered yet.
+func (p Plan) blind() bool { return p.Split && p.Issued }
+
 func (p Plan) lifetimes() seam.Lifetimes { return seam.Lifetimes{Leaf: p.Leaf} }
 
 func (p Plan) String() string {
@@ -151,20 +154,21 @@ func draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	if rng.IntN(12) == 0 || slices.Contains(kinds, "mode") && rng.IntN(3) == 0 { // for a laptop
 		p.Unregister, p.Replicas, p.Gentle, p.Modes = true, 1, true, p.Modes || rng.IntN(2) == 0
 	}
-	if rng.IntN(12) == 0 && !p.Unregister {
-		p.Split, p.Modes, p.Converts, p.Late, p.Issued = true, false, false, p.Late && p.Kinds, false
+	issued := slices.Contains(kinds, "issuance")
+	if n := rng.IntN(12); (n == 0 || n < 3 && issued) && !p.Unregister {
+		p.Split, p.Modes, p.Converts, p.Late, p.Issued = true, false, false, p.Late && p.Kinds, issued
 		if p.Leaf == 0 && seed%2 == 0 && max(p.Clocks, -p.Clocks) <= time.Minute {
 			p.CALifetime, p.Leaf = 90*time.Minute, 10*time.Minute
 		}
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k string) bool {
-			return slices.Contains([]string{"mode", "definition", "lists", "key", "issuance"}, k)
+			return slices.Contains([]string{"mode", "definition", "lists", "key"}, k)
 		})
 		if len(kinds) == 0 {
 			kinds = []string{"rollout"}
 			p.Versions = 3
 		}
 	}
-	p.Signed = p.Issued && seed%2 == 0
+	p.Signed = p.Issued && !p.Split && seed%2 == 0
 	if seed%7 == 3 { // longer than the next version waits
 		p.Drain = 10 * time.Second
 	}

@@ -214,7 +214,7 @@ func (w *World) outgrown(h hook) {
 func (w *World) first(p *process) {
 	for _, kind := range configurations {
 		object := w.history[kind].last()
-		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister && !w.plan.Judges {
+		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister && !w.plan.Judges && !w.plan.blind() {
 			w.breaks("%s is ready, and there is no %s", p, kind)
 		}
 	}

@@ -58,7 +58,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && rng.IntN(2) == 0, burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue

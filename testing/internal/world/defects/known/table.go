@@ -289,7 +289,7 @@ var inRooms = []Defect{
 	{
 		"spread-of-writer", "A replica that waits for its CA is ready as soon as its copy of the caBundle holds that, before API servers have heard of it.",
 		"Each API server can call a replica that is ready: the CA is lost while no replica runs, and API servers are late.",
-		[]Edit{{"internal/controller/readiness.go", "			if len(ca.SplitBundle(l.Bundle)) > 0 && ", "			if !@ && len(ca.SplitBundle(l.Bundle)) > 0 && "}},
+		[]Edit{{"internal/controller/readiness.go", "distrusted = distrusted || len(ca.SplitBundle(l.Bundle)) > 0 && ", "distrusted = distrusted || !@ && len(ca.SplitBundle(l.Bundle)) > 0 && "}},
 	},
 	{
 		"goroutine", "A Manager that has stopped leaves a goroutine behind.",

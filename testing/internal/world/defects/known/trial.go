@@ -109,4 +109,22 @@ var inTrial = []Defect{
 			{"internal/certsource/csr.go", "\tif k.renewAt.Before(now.Add(k.Retry)) {\n", "\tif k.renewAt.Before(now.Add(k.Retry)) && !@ {\n"},
 		},
 	},
+	{
+		"trust-unrecorded", "RegisterExtensions does not record which CAs the caBundles hold.",
+		"A new certificate is served when every caBundle holds its CA: a split deployment, and an issuer with a new CA, whose certificates last longer than an old CA is retained.",
+		[]Edit{{"internal/controller/controller.go", "		return c.recordTrust(ctx)\n", "		if @ {\n			return nil\n		}\n		return c.recordTrust(ctx)\n"}},
+	},
+	{
+		"swapped-unseen", "The serving half of a split deployment serves a certificate of a new CA at once.",
+		"It waits for RegisterExtensions: a split deployment, and an issuer with a new CA.",
+		[]Edit{{"internal/controller/issued.go", "	var doubt error\n	for _, l := range live {\n", "	var doubt error\n	if @ && o.Unseen {\n		live = nil\n	}\n	for _, l := range live {\n"}},
+	},
+	{
+		"ready-before-trust", "A replica of a serving half that starts is ready although no caBundle holds its CA.",
+		"A replica is ready when its certificate verifies against every caBundle: a split deployment, and a replica that starts after an issuer's new CA.",
+		[]Edit{
+			{"internal/controller/readiness.go", "verifyRecorded(c.versions.Trusted())", "verifyRecorded(map[bool][]byte{false: c.versions.Trusted()}[@])"},
+			{"internal/controller/readiness.go", "distrusted := o.Unseen && recorded != nil", "distrusted := !@ && o.Unseen && recorded != nil"},
+		},
+	},
 }
