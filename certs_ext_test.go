@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -172,8 +173,8 @@ func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
 
 var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 	var (
-		namespace string
-		options   eirinix.ManagerOptions
+		namespace, dir string
+		options        eirinix.ManagerOptions
 	)
 	BeforeEach(func(ctx SpecContext) {
 		namespace = newNamespace(ctx)
@@ -188,14 +189,18 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 	}
 
-	It("in files are served, and replaced without a gap", func(ctx SpecContext) {
-		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
-		put := func(i issuer) {
-			issued := i.issue()
-			write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
-		}
+	var first, second issuer
+	put := func(i issuer) {
+		issued := i.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+	}
+	BeforeEach(func() {
+		dir, first, second = GinkgoT().TempDir(), newIssuer(), newIssuer()
 		put(first)
 		options.Certificates = eirinix.FromFiles(dir, "server.pem", "", "")
+	})
+
+	It("in files are served, and replaced without a gap", func(ctx SpecContext) {
 		m := manager()
 		runManager(ctx, m)
 		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
@@ -210,6 +215,24 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
 			"another replica may still serve a certificate of the first one")
 		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
+	}, SpecTimeout(5*patience))
+
+	It("of another CA are served by a half that may read no configuration as soon as RegisterExtensions has registered that CA", func(ctx SpecContext) {
+		logger, logs := Observed()
+		options.Port, options.ListenAddress = FreePort(), ""
+		registering := manager()
+		Expect(registering.RegisterExtensions()).To(Succeed())
+		DeferCleanup(registering.Unregister)
+		options.Logger, options.RegisterWebHook = logger, new(false)
+		options.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch"}}}, nil)
+		m := manager()
+		runManager(ctx, m)
+		put(second)
+		Eventually(logs.FilterMessage).WithArguments("a new certificate waits until the API server trusts it").WithTimeout(patience).Should(HaveField("Len()", 1))
+		Expect(servedBy(m)()).To(Equal(first.Certificate.SubjectKeyId))
+		Expect(registering.RegisterExtensions()).To(Succeed())
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(5*patience))
 })
 

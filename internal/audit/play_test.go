@@ -135,9 +135,7 @@ var _ = Describe("A step that is played", func() {
 		return req
 	}
 	newPod := func() runtime.Object { return &corev1.Pod{} }
-	play := func(s chain.Step) Verdict {
-		return NewPlayer(s, logr.Discard()).Play(context.Background(), sent())
-	}
+	play := func(s chain.Step) Verdict { return NewPlayer(s, logr.Discard()).Play(context.Background(), sent()) }
 	check := func(name string, decide func() error) chain.Step {
 		return chain.Step{Name: name, New: newPod, Run: func(context.Context, *chain.Call, runtime.Object, runtime.Object) error { return decide() }}
 	}

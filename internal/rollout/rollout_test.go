@@ -303,6 +303,7 @@ var _ = Describe("The records of a Lease", func() {
 			Expect(next.First("a")).To(Equal("b"))
 			Expect(next.InOrder()).To(Equal([]string{"a", "b"}))
 			Expect(found["b"].Ordered).To(BeFalse(), "the found versions are not changed")
+			Expect(next.Trust("b", []byte("ca")).Order("a", rollout.Record{}).Trusted()).To(Equal([]byte("ca")), "the caBundles stay")
 		})
 
 		It("has an earlier order end", func() {

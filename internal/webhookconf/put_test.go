@@ -303,9 +303,7 @@ var _ = Describe("A field that our Go types do not know", func() {
 		}
 		return string(marshal(tree.Object))
 	}
-	first := func(tree *unstructured.Unstructured) object {
-		return tree.Object["webhooks"].([]any)[0].(object)
-	}
+	first := func(tree *unstructured.Unstructured) object { return tree.Object["webhooks"].([]any)[0].(object) }
 	a := func(changes ...change) *webhookconf.Desired {
 		return desired(serviceOptions(), step("a", append(changes, isolated)...), step("b", isolated))
 	}

@@ -213,9 +213,7 @@ func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 // What cannot be downloaded is built, and nothing of it is kept.
 func TestWhatCannotBeHadIsBuilt(t *testing.T) {
 	whole := pack(good...)
-	archive := func(archive []byte) func(*mirror) {
-		return func(m *mirror) { m.archives["v1.2.3"] = archive }
-	}
+	archive := func(archive []byte) func(*mirror) { return func(m *mirror) { m.archives["v1.2.3"] = archive } }
 	index := func(index string) func(*mirror) { return func(m *mirror) { m.index = index } }
 	serve := func(serve func(w http.ResponseWriter, r *http.Request, archive []byte)) func(*mirror) {
 		return func(m *mirror) { m.serve = serve }

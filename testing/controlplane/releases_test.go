@@ -116,8 +116,7 @@ func TestBuildsTheReleaseThatWasAskedFor(t *testing.T) {
 func TestTheReleaseGoesBeforeTheAssetsOfTheUser(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // no go command, so that nothing is built here
 	var stdout bytes.Buffer
-	err := run(t.Context(), []string{"-k8s", newest().name, "-dir", t.TempDir()}, t.TempDir(), &stdout, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "install Go") || stdout.Len() > 0 {
+	if err := run(t.Context(), []string{"-k8s", newest().name, "-dir", t.TempDir()}, t.TempDir(), &stdout, io.Discard); err == nil || !strings.Contains(err.Error(), "install Go") || stdout.Len() > 0 {
 		t.Errorf("printed %q, error %v", stdout.String(), err)
 	}
 }
@@ -125,8 +124,7 @@ func TestTheReleaseGoesBeforeTheAssetsOfTheUser(t *testing.T) {
 func TestAssetsOfTheUser(t *testing.T) {
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
-	err := run(t.Context(), nil, dir, &stdout, &stderr)
-	if err == nil || !strings.Contains(err.Error(), dir+" has no executable etcd and no kube-apiserver") {
+	if err := run(t.Context(), nil, dir, &stdout, &stderr); err == nil || !strings.Contains(err.Error(), dir+" has no executable etcd and no kube-apiserver") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
@@ -145,8 +143,7 @@ func TestPrintVersion(t *testing.T) {
 }
 
 func TestUnknownBinariesAreRefused(t *testing.T) {
-	err := run(t.Context(), []string{"-need=etcd,kubelet"}, "", io.Discard, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), `there is no binary "kubelet"`) {
+	if err := run(t.Context(), []string{"-need=etcd,kubelet"}, "", io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), `there is no binary "kubelet"`) {
 		t.Error(err)
 	}
 }
@@ -175,23 +172,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	p.compiled(binaries[1].pkg)
-	if got := p.state(); !strings.HasPrefix(got, "kube-apiserver: linking, ") {
-		t.Errorf("got %q", got)
-	}
 	p.started = time.Now().Add(-time.Minute)
 	if left, ok := p.left(); !ok || left.Round(time.Second) != 36*time.Second { // 5 of 8 in a minute
 		t.Errorf("left: %v, %v", left, ok)
-	}
-}
-
-func TestProgressOfADownload(t *testing.T) {
-	var out bytes.Buffer
-	p := newProgress(&out)
-	p.interval, p.shown = time.Minute, time.Time{}
-	p.downloading("envtest.tar.gz", 30<<20, 120<<20, 10*time.Second)
-	p.shown = time.Time{}
-	p.downloading("envtest.tar.gz", 31<<20, -1, 10*time.Second)
-	if got := out.String(); got != "downloading envtest.tar.gz: 30 MB of 120, 25 %, about 30s left\ndownloading envtest.tar.gz: 31 MB\n" {
-		t.Errorf("got %q", got)
 	}
 }
