@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -195,19 +194,19 @@ func (c *Controller) Order(ctx context.Context) error {
 	return err
 }
 
-// recordTrust records in the Lease which CAs of a source all caBundles hold now. Those of the program's own CA are in its Secret.
+// recordTrust records in the Lease which CAs all caBundles hold now, where they come from a source. Those of the program's own CA
+// are in its Secret.
 func (c *Controller) recordTrust(ctx context.Context) error {
-	from, ok := c.Certificates.(*Issued)
-	if !ok || c.Lease == nil {
+	if _, ok := c.Certificates.(*Issued); !ok || c.Lease == nil {
 		return nil
 	}
 	o, err := c.observe(ctx)
-	if err != nil {
+	if err != nil || len(o.Live) == 0 {
 		return err
 	}
-	bundle, err := from.Need(ctx)
-	if err != nil || slices.ContainsFunc(o.Live, func(l ca.Registered) bool { return !ca.Contains(l.Bundle, bundle) }) {
-		return err // the source has changed meanwhile, or a configuration is missing
+	bundle := o.Live[0].Bundle
+	for _, l := range o.Live {
+		bundle = ca.Common(bundle, l.Bundle)
 	}
 	err = c.Lease.Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Trust(c.registration.Version, bundle) })
 	if apierrors.IsForbidden(err) {
