@@ -296,7 +296,7 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 					return admission.Errored(http.StatusInternalServerError, why)
 				}
 			}
-			if in != nil && in.Needed(s.definition.name) {
+			if in != nil { // another version can register any step as a shadow, at any time
 				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (chain.Mode, error) {
 					return in.Choose(ctx, s.definition.name, req)
 				}

@@ -282,13 +282,6 @@ func (m *Modes) selects(ctx context.Context, l line, req *admissionv1.AdmissionR
 	return l.selector.Matches(found), nil
 }
 
-// Needed reports whether a step's mode can differ from the program's own: there are entries, or it is held.
-func (m *Modes) Needed(name string) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return !m.steps[name].Fixed && m.ConfigMap != "" || m.held(name)
-}
-
 // Describe returns the entries in force, by name, and the problems of the others.
 func (m *Modes) Describe() (entries, problems []string) {
 	m.mu.RLock()

@@ -189,9 +189,6 @@ var _ = Describe("The modes of steps", func() {
 			HavePrefix("fixed: line 1: the step has Settings.FixedMode"),
 			HavePrefix("onwer: line 1: this program has no step of this name; it has fixed, owner, stage"),
 		))
-		Expect([]bool{m.Needed("fixed"), m.Needed("owner")}).To(Equal([]bool{false, true}))
-		m.ConfigMap = ""
-		Expect(m.Needed("owner")).To(BeFalse())
 	})
 
 	It("make a step a shadow only if all of its objects are in ModeShadow", func() {

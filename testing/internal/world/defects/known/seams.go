@@ -574,8 +574,7 @@ var inSeams = []Defect{
 		"shadow-ends-before-its-registration", "A step of a program without a ModesConfigMap does not stay a shadow until its own failurePolicy is registered.",
 		"rollout-of-a-rule.md: a step that leaves Shadow stays a shadow until its own failurePolicy is registered, when no replica of the earlier version is left, and 2 s longer. A rollout that changes Settings.Mode from ModeShadow to ModeDeny: replicas of the new version refuse objects while the registration of the old one stands, and those of the old version admit them.",
 		[]Edit{{
-			"internal/modes/modes.go", "return !m.steps[name].Fixed && m.ConfigMap != \"\" || m.held(name)",
-			"return !m.steps[name].Fixed && m.ConfigMap != \"\" || !(@) && m.held(name)",
+			"steps.go", "if in != nil { // another version", "if in != nil && (!@ || m.options.ModesConfigMap != \"\") { // another version",
 		}},
 	},
 	{
