@@ -3,6 +3,7 @@ package eirinixtest
 // This file implements CheckDeadline and CheckDryRun, which observe the handler's run time and its writes to the API.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,7 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 	}
 	// All dry runs come first. A background write of a real request could otherwise be attributed to a dry run.
 	var real []Request
+	var by *Result // the last dry run in which a step ran: a write that comes later than that was watched is its
 	for _, r := range h.candidates(object, options) {
 		dry := r
 		dry.DryRun = true
@@ -82,14 +84,17 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 		if err != nil {
 			return err
 		}
+		operation := r.Operation
+		if len(result.Steps) > 0 {
+			by, real = result, append(real, r)
+		} else if len(real) > 0 {
+			operation = real[len(real)-1].Operation
+		}
 		if len(writes) > 0 {
 			return &violation{
-				property: dryRunProof, what: fmt.Sprintf("in a dry run of %s it wrote to the API (%s)", r.Operation, stepsOf(result)), proof: list(writes),
+				property: dryRunProof, what: fmt.Sprintf("in a dry run of %s it wrote to the API (%s)", operation, stepsOf(cmp.Or(by, result))), proof: list(writes),
 				remedy: "look at the request's DryRun (Call.DryRun, req.DryRun) before you write anything, or pass client.DryRunAll; and say Settings.SideEffects: NoneOnDryRun.",
 			}
-		}
-		if len(result.Steps) > 0 {
-			real = append(real, r)
 		}
 	}
 	if len(real) == 0 {
