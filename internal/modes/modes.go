@@ -258,7 +258,8 @@ func metadataOf(objects ...[]byte) metav1.ObjectMeta {
 // held reports whether a step is a shadow because API servers may not have observed its own failurePolicy yet. The
 // caller holds mu.
 func (m *Modes) held(name string) bool {
-	return m.shadows[name] || time.Now().Before(m.until[name])
+	until, ok := m.until[name]
+	return m.shadows[name] || ok && time.Now().Before(until)
 }
 
 // selects reports whether a line's selector selects the namespace of a request. As in a namespaceSelector, a Namespace
