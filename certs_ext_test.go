@@ -174,11 +174,18 @@ func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
 var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 	var (
 		namespace, dir string
+		first, second  issuer
 		options        eirinix.ManagerOptions
 	)
+	put := func(i issuer) {
+		issued := i.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+	}
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace, dir, first, second = newNamespace(ctx), GinkgoT().TempDir(), newIssuer(), newIssuer()
+		put(first)
 		options = urlOptions(namespace)
+		options.Certificates = eirinix.FromFiles(dir, "server.pem", "", "")
 	})
 	manager := func() *eirinix.ExtensionManager {
 		m := addEnvManager(options)
@@ -188,17 +195,6 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
 		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 	}
-
-	var first, second issuer
-	put := func(i issuer) {
-		issued := i.issue()
-		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
-	}
-	BeforeEach(func() {
-		dir, first, second = GinkgoT().TempDir(), newIssuer(), newIssuer()
-		put(first)
-		options.Certificates = eirinix.FromFiles(dir, "server.pem", "", "")
-	})
 
 	It("in files are served, and replaced without a gap", func(ctx SpecContext) {
 		m := manager()

@@ -169,8 +169,7 @@ func (m *Modes) onlyShadows() []string {
 }
 
 // Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag, like one that
-// has just left Shadow. unread
-// means that a registration could not be read, so that a step that was a shadow still counts as one.
+// has just left Shadow. unread means that a registration could not be read, so that a step that was a shadow still counts as one.
 func (m *Modes) Registered(shadows map[string]bool, unread bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

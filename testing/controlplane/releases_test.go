@@ -172,8 +172,15 @@ func TestProgress(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	p.compiled(binaries[1].pkg)
+	expectAll(t, p.state(), "kube-apiserver: linking, ")
 	p.started = time.Now().Add(-time.Minute)
 	if left, ok := p.left(); !ok || left.Round(time.Second) != 36*time.Second { // 5 of 8 in a minute
 		t.Errorf("left: %v, %v", left, ok)
 	}
+	p.rewrite, p.interval = false, time.Minute
+	for read, size := range map[int64]int64{30: 120 << 20, 31: -1} {
+		p.shown = time.Time{}
+		p.downloading("envtest.tar.gz", read<<20, size, 10*time.Second)
+	}
+	expectAll(t, out.String(), "downloading envtest.tar.gz: 30 MB of 120, 25 %, about 30s left\n", "downloading envtest.tar.gz: 31 MB\n")
 }
