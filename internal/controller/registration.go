@@ -58,6 +58,17 @@ func (o Observation) pinnedNow(ctx context.Context) (certsecret.Pinned, error) {
 	return webhookconf.Pinned(live.found()), err
 }
 
+// lent returns a configuration with the caBundles of the others, and the notes on their CAs, if it has none of its own.
+// Replicas with a certificate of another CA answer the calls of its first entries too.
+func (o Observation) lent(found webhookconf.Found) webhookconf.Found {
+	for _, conf := range o.all {
+		if ca.Bundle(found.Bundles...) == nil {
+			found.Bundles, found.Unneeded = conf.found.Bundles, conf.found.Unneeded
+		}
+	}
+	return found
+}
+
 func (o Observation) found() []webhookconf.Found {
 	return list.Of(o.all, func(conf observed) webhookconf.Found { return conf.found })
 }
@@ -273,10 +284,10 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 	var created []webhookconf.Configuration
 	for _, conf := range o.all {
 		var change webhookconf.Change
-		change.Bundle, change.Unneeded = c.trusted(conf.found, need, plan)
 		if w.entries[conf.Name()] {
-			change.Entries = &c.desired
+			change.Entries, conf.found = &c.desired, o.lent(conf.found)
 		}
+		change.Bundle, change.Unneeded = c.trusted(conf.found, need, plan)
 		_, outcome, err := conf.Put(ctx, conf.found, change)
 		c.Cache.Answered(conf.Object())
 		if apierrors.IsForbidden(err) && !conf.holds {

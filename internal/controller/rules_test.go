@@ -576,7 +576,10 @@ var _ = It("Before a CA of another replica leaves the caBundles, all are asked, 
 	s.edit(s.mutating, trusts(both))
 	s.edit(s.validating, trusts(both))
 	after(c, 59*time.Minute, both, 0)
-	after(c, 2*time.Minute, both, 1)
+	s.put(s.mutating, nil, true)
+	s.pass(time.Second)
+	after(c, 30*time.Second, both, 0)
+	after(c, 90*time.Second, both, 1)
 	writes := s.writes
 	after(s.replica(), 90*time.Second, both, 1)
 	Expect(s.writes).To(Equal(writes))
@@ -586,6 +589,10 @@ var _ = It("Before a CA of another replica leaves the caBundles, all are asked, 
 	after(c, 3*time.Minute, ours, 0)
 	s.edit(s.mutating, trusts(foreign())) // in place of ours
 	after(c, 5*time.Second, ours, 0)
+	s.edit(s.validating, trusts(both))
+	s.put(s.mutating, nil, true)
+	Expect(controller.New(s.config(func(c *controller.Config) { c.Once = true })).Register(context.Background())).To(Succeed())
+	Expect(s.caBundles()).To(HaveEach(Equal(both)))
 })
 
 var _ = It("A replica whose CA no caBundle held is ready once the calls that had begun are over", func() {

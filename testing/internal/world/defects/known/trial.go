@@ -127,4 +127,9 @@ var inTrial = []Defect{
 			{"internal/controller/readiness.go", "distrusted := o.Unseen && recorded != nil", "distrusted := !@ && o.Unseen && recorded != nil"},
 		},
 	},
+	{
+		"first-entries-alone", "A configuration that gets its first entries trusts only the CA of the program that writes them.",
+		"It begins with the CAs of the others: RegisterExtensions of a version with a CA of its own, while replicas of one with an issuer live that had no such step.",
+		[]Edit{{"internal/controller/registration.go", "change.Entries, conf.found = &c.desired, o.lent(conf.found)", "if change.Entries = &c.desired; !@ {\n\t\t\t\tconf.found = o.lent(conf.found)\n\t\t\t}"}},
+	},
 }
