@@ -190,8 +190,12 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	if manager := c.managers[conf.Name()]; manager != "" {
 		by = fmt.Sprintf(" by %q", manager)
 	}
-	reason := fmt.Sprintf("it was edited or deleted%s %d times, shortly after each repair; take it out of what that tool applies, or have it leave out webhooks", by, times)
-	c.Log.Info("another client keeps reverting the webhook configuration", "configuration", conf.String(), "reason", reason)
+	remedy := "take it out of what that tool applies, or have it leave out webhooks"
+	if !conf.Creates() {
+		remedy = "have that tool leave out spec.conversion"
+	}
+	reason := fmt.Sprintf("it was edited or deleted%s %d times, shortly after each repair; %s", by, times, remedy)
+	c.Log.Info("another client keeps reverting the registration", "configuration", conf.String(), "reason", reason)
 	r.event(eventWarning, "RegistrationContested", conf.String()+": "+reason)
 }
 
