@@ -23,8 +23,8 @@ const (
 	watchFor = 10 * time.Minute
 )
 
-// milestones are the times after the start at which a fault that may be a delay is logged. At the last one it is logged
-// as an error.
+// milestones are the times at which a fault that may be a delay is logged, counted from the check that found it first. At the
+// last one it is logged as an error. The checks after the start are due at the same times.
 var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute}
 
 // Watch makes the API server call this program, and logs the outcome. If all is well, it logs one line and returns.
@@ -32,7 +32,7 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // when ctx ends.
 //
 // A problem that waiting cannot solve is logged as an error at once: within two seconds, if the API server answers. A
-// problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
+// problem that may be a delay (see propagates) is logged when it is 10 s old, and again at 30 and 60 s, the last time as an
 // error. Nothing else is logged twice unless it has changed.
 //
 // Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others. Each
@@ -66,8 +66,9 @@ func (d *diagnostic) propagates(c diagnosis.Code) bool {
 type watcher struct {
 	log   logr.Logger
 	began time.Time
-	said  map[saying]int // the milestone at which each finding was logged last
-	wrong bool           // a problem has been logged
+	looks time.Time           // when the current check began
+	said  map[saying]standing // what the last check has found
+	wrong bool                // a problem has been logged
 }
 
 // saying identifies a finding without its evidence, which contains another port or name every time.
@@ -76,10 +77,18 @@ type saying struct {
 	object, message string
 }
 
+// standing is a finding that is there since the beginning of a check. The field logged counts its milestones at which it was
+// logged; one that waiting cannot mend has one more.
+type standing struct {
+	since  time.Time
+	logged int
+}
+
 // watch calls look with a new diagnostic until all is well.
 func watch(ctx context.Context, config func() Config, log logr.Logger, look func(context.Context, *diagnostic)) {
-	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
+	w := &watcher{log: log, began: time.Now(), said: map[saying]standing{}}
 	for {
+		w.looks = time.Now()
 		c := config()
 		c.Settle = watchSettle
 		d := newDiagnostic(c)
@@ -121,29 +130,32 @@ func passed(elapsed time.Duration) (n int) {
 // check. A finding that was logged before and is not among them is then forgotten, so that it is logged again when it
 // returns.
 func (w *watcher) say(d *diagnostic, r diagnosis.Report, complete bool) {
-	passed, stands := passed(time.Since(w.began)), map[saying]int{}
+	stands := map[saying]standing{}
 	for _, f := range r.Findings {
 		if f.Severity == diagnosis.Note || f.Code == diagnosis.CheckSkipped {
 			continue
 		}
 		key := saying{f.Code, f.Object, f.Message}
-		last, before := w.said[key]
-		passing := f.Severity == diagnosis.Problem && d.propagates(f.Code)
-		switch {
-		case passing && passed == 0:
+		was, before := w.said[key]
+		if !before {
+			was.since = w.looks
+		}
+		due, passing := passed(time.Since(was.since)), f.Severity == diagnosis.Problem && d.propagates(f.Code)
+		if !passing {
+			due = len(milestones) + 1
+		}
+		stands[key] = standing{was.since, max(due, was.logged)}
+		if due <= was.logged {
 			continue
-		case before && (!passing || last == passed):
-			stands[key] = last
-			continue
-		case passing:
+		}
+		if passing {
 			f.Message = "not called yet: " + f.Message + "; checking again"
 		}
-		if passing && passed < len(milestones) {
+		if due < len(milestones) {
 			w.log.Info(f.Message, f.KeysAndValues()...)
 		} else {
 			diagnosis.Report{Findings: []diagnosis.Finding{f}}.Log(w.log)
 		}
-		stands[key] = passed
 		w.wrong = w.wrong || hasProblem([]diagnosis.Finding{f})
 	}
 	if !complete {

@@ -86,17 +86,18 @@ func TestWatchSchedule(t *testing.T) {
 				"60 error not called yet: no answer; checking again | mend it", giveUp,
 			},
 		},
-		"says that it has come right": {
+		"says that it has come right, and counts from when it found a fault": {
 			func(s int) diagnose.Look {
-				if s >= 120 {
+				if s >= 180 {
 					return well
 				}
-				return of(false, problem(diagnosis.ServiceMissing, "no Service"), problem(diagnosis.TimedOut, "no answer"))
+				missing := problem(diagnosis.ServiceMissing, "no Service")
+				return map[bool]diagnose.Look{false: of(false, missing), true: of(false, missing, problem(diagnosis.TimedOut, "no answer"))}[s >= 30]
 			},
-			[]int{0, 10, 30, 60, 120},
+			[]int{0, 10, 30, 60, 120, 180},
 			[]string{
-				"0 error no Service | mend it", "10 info not called yet: no answer; checking again | mend it", "30 info not called yet: no answer; checking again | mend it",
-				"60 error not called yet: no answer; checking again | mend it", "120 info the API server calls this program now",
+				"0 error no Service | mend it", "60 info not called yet: no answer; checking again | mend it",
+				"120 error not called yet: no answer; checking again | mend it", "180 info the API server calls this program now",
 			},
 		},
 		"logs warnings once, and neither notes nor missing rights": {
