@@ -22,7 +22,10 @@ func TestFieldsThatAReadCanSelectByAreThoseOfAnAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	config := StartControlPlane(t, Shared).Config()
 	config.QPS = -1
-	groups, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClientForConfigOrDie(config))
+	asks := discovery.NewDiscoveryClientForConfigOrDie(config)
+	groups, err := restmapper.GetAPIGroupResources(asks)
+	g.Expect(err).NotTo(HaveOccurred())
+	release, err := asks.ServerVersion()
 	g.Expect(err).NotTo(HaveOccurred())
 	mapper, client := restmapper.NewDiscoveryRESTMapper(groups), dynamic.NewForConfigOrDie(config)
 	for kind, known := range selectable {
@@ -37,6 +40,9 @@ func TestFieldsThatAReadCanSelectByAreThoseOfAnAPIServer(t *testing.T) {
 			return err
 		}
 		for _, field := range append(known, metav1.ObjectNameField) {
+			if field == "spec.pool.name" && release.Minor < "37" {
+				continue // the API server of 1.36 does not know it
+			}
 			g.Expect(list(field)).To(Succeed(), "%s by %s", kind, field)
 		}
 		g.Expect(list("spec.nothing")).To(MatchError(ContainSubstring("not supported")), "%s", kind)
