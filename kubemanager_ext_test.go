@@ -36,10 +36,8 @@ import (
 )
 
 var _ = Describe("A program with a controller-runtime manager of its own", Label("api-server"), func() {
-	var (
-		namespace string
-		options   eirinix.ManagerOptions
-	)
+	var namespace string
+	var options eirinix.ManagerOptions
 	BeforeEach(func(ctx SpecContext) {
 		namespace = newNamespace(ctx)
 		options = urlOptions(namespace)

@@ -343,10 +343,8 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 })
 
 var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"), func() {
-	var (
-		namespace string
-		options   eirinix.ManagerOptions
-	)
+	var namespace string
+	var options eirinix.ManagerOptions
 	BeforeEach(func(ctx SpecContext) {
 		namespace = newNamespace(ctx)
 		options = urlOptions(namespace)

@@ -68,9 +68,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		config := controlPlane().Config()
 		config.WarningHandler = warnings
 		c = Must(client.New(config, client.Options{}))
-		options = eirinix.ManagerOptions{
-			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
-		}
+		options = eirinix.ManagerOptions{Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps}
 		deployment = manifests.Options{Image: "registry.example.org/hooks:1.0"}
 	})
 

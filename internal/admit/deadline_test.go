@@ -28,10 +28,7 @@ var _ = Describe("The context of a step", func() {
 			before := time.Now()
 			h.post(volumes+query, body("v1", request())).review("v1")
 			after := time.Now()
-			Expect(<-deadlines).To(And(
-				BeTemporally(">=", before.Add(expected)),
-				BeTemporally("<=", after.Add(expected)),
-			))
+			Expect(<-deadlines).To(And(BeTemporally(">=", before.Add(expected)), BeTemporally("<=", after.Add(expected))))
 		},
 		Entry("10 s", "?timeout=10s", 9500*time.Millisecond),
 		Entry("1 s", "?timeout=1s", 950*time.Millisecond),

@@ -126,9 +126,7 @@ var _ = Describe("A whole audit", func() {
 	It("reports the findings by resource, and what is content, and closes the reports", func(ctx SpecContext) {
 		s, found, reports, err := audit(ctx, objects, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(reports.all).To(Equal([]string{
-			"pods denied x", "all denied x", "pods denied y", "all denied y", "shops denied s", "closed",
-		}))
+		Expect(reports.all).To(Equal([]string{"pods denied x", "all denied x", "pods denied y", "all denied y", "shops denied s", "closed"}))
 		Expect(found).To(HaveLen(5))
 		Expect(found[4]).To(And(HaveField("Kind.Kind", "kind-of-shops"), HaveField("Mode", webhookconf.ModeDeny), HaveField("Namespace", "a")))
 		Expect(found[0].Mode).To(Equal(webhookconf.ModeWarn), "the mode in force")

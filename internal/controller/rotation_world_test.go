@@ -265,9 +265,7 @@ func (l leaf) sign(authority *ca.Authority) error {
 	if err != nil {
 		return err
 	}
-	l.r.serves = &chain{
-		authority: authority, leaf: certificate.Leaf, intermediates: authority.Chain, label: w.trust.describe(authority),
-	}
+	l.r.serves = &chain{authority: authority, leaf: certificate.Leaf, intermediates: authority.Chain, label: w.trust.describe(authority)}
 	made := certificate.Leaf
 	renewAt := made.NotBefore.Add(ca.RenewIn(made.NotAfter.Sub(made.NotBefore), w.rng.Float64()*2-1))
 	if !certificate.Leaf.NotAfter.Before(authority.Certificate.NotAfter) {

@@ -112,9 +112,7 @@ func (p *play) object(namespace string) *unstructured.Unstructured {
 	o.SetNamespace(namespace)
 	o.SetName(p.one("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))
 	o.SetResourceVersion(fmt.Sprint(p.version))
-	o.SetLabels(map[string]string{
-		"hosts": p.one("", "x", "y", "x.y", "y.x.x", "x.yy"), "zone": p.one("x", "y"), "color": p.one("red", "green"),
-	})
+	o.SetLabels(map[string]string{"hosts": p.one("", "x", "y", "x.y", "y.x.x", "x.yy"), "zone": p.one("x", "y"), "color": p.one("red", "green")})
 	return o
 }
 
