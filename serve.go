@@ -130,7 +130,8 @@ func (r *run) open(ctx context.Context, p *program) (serving.Receiver, *admit.Ha
 		if err := wait.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}
-		server.(*serving.Server).Clients = callers.Clients // with ClientCA, Validate allows only our own server
+		own := server.(*serving.Server) // with ClientCA, Validate allows no other
+		own.Clients, own.Refused = callers.Clients, handler.Counts().Refused
 	}
 	// API servers can call as soon as the port is open, because another version can be registered already.
 	p.reports = p.report(r.background, *r.m.GetManagerOptions().RegisterWebHook && r.rights.Events()) //nolint:contextcheck // it outlives ctx

@@ -403,7 +403,7 @@ var _ = Describe("Metrics", func() {
 		for _, m := range []*Metrics{other.Counts(), h.Counts()} {
 			m.inFlight.Inc()
 			m.requestBytes.Observe(1)
-			m.refusedWith(400)
+			m.Refused(400)
 		}
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
 		Expect(h.Counts()).To(BeIdenticalTo(h.Counts()))

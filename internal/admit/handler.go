@@ -213,7 +213,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, 
 		// The API server retries the call after this many seconds, and perhaps another replica takes it.
 		w.Header().Set("Retry-After", "1")
 	}
-	h.Counts().refusedWith(status)
+	h.Counts().Refused(status)
 	h.refusedSpan(r.Context(), status, err)
 	h.runner.Logger(r.Context()).Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
 	return textResponse(status, fmt.Sprintf("%s: %v", of, err))
@@ -307,13 +307,13 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		h.Counts().refusedWith(http.StatusNotFound)
+		h.Counts().Refused(http.StatusNotFound)
 		textResponse(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
 	h.Log.Info("unknown path, answered 503 so that the API server retries on another replica",
 		"path", printable(r.URL.Path), "from", r.RemoteAddr)
-	h.Counts().refusedWith(http.StatusServiceUnavailable)
+	h.Counts().Refused(http.StatusServiceUnavailable)
 	// Measured: the API server retries a 5xx with Retry-After up to ten times, with the same UID. A closed connection
 	// makes it choose a new endpoint.
 	w.Header().Set("Retry-After", "0")

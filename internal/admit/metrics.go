@@ -52,8 +52,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, r.Err
 }
 
-// refusedWith counts a request that no webhook sees, by the HTTP status of the answer.
-func (m *Metrics) refusedWith(status int) {
+// Refused counts a request that no webhook sees, by the HTTP status of the answer.
+func (m *Metrics) Refused(status int) {
 	m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 

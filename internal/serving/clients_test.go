@@ -322,13 +322,15 @@ var _ = Describe("A server that asks who calls", func() {
 		Expect(asked()).To(BeNil())
 	})
 
-	It("logs refused clients, a few at a time", func(ctx SpecContext) {
+	It("counts refused clients, and logs a few at a time", func(ctx SpecContext) {
 		var logs logLines
-		s.Log = logs.logger()
+		var counted atomic.Int32
+		s.Log, s.Refused = logs.logger(), func(status int) { counted.Add(int32(status)) }
 		start(ctx, s)
 		for range 20 {
 			Expect(get(caller(), s, "/mutate/x")).To(HaveField("Status", http.StatusUnauthorized))
 		}
+		Expect(counted.Load()).To(BeEquivalentTo(20 * http.StatusUnauthorized))
 		refusals := logs.with("refused a client")
 		Expect(len(refusals)).To(And(BeNumerically(">", 0), BeNumerically("<", 6)))
 		Expect(refusals[0]).To(And(ContainSubstring("no client certificate"), ContainSubstring("front-proxy-client")))

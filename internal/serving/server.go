@@ -49,6 +49,7 @@ type Server struct {
 	Ready          func() error // why /readyz is not OK; a nil result means ready
 	Log            logr.Logger
 	Clients        *Clients            // nil allows every client; the health endpoints always do
+	Refused        func(status int)    // is told of each client that is refused; can be nil
 	TLS            []func(*tls.Config) // the program's changes, which CheckTLS has accepted
 	Network        Network
 
@@ -209,6 +210,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Connection", "close")
+	if s.Refused != nil {
+		s.Refused(status)
+	}
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
 	// client-go shows its user the text of a 403, but not that of a 401, so it is also logged here.

@@ -266,7 +266,7 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 	if got.Response == nil || got.Response.UID != review.Request.UID {
 		return nil, errors.New("the answer is not one to this request")
 	}
-	return got.Response, nil
+	return got.Response, s.w.totals(h, got.Response)
 }
 
 // post sends a review, and again where the answer asks for that.
@@ -282,6 +282,7 @@ func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.Webhook
 		}
 		request.Header.Set("Content-Type", "application/json")
 		s.w.count(func(c *Counts) { c.Calls++ })
+		s.w.tallied(to, func(t *tally) { t.sent++ })
 		began, at := time.Now(), ""
 		request = request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { at = c.Conn.RemoteAddr().String() }}))
 		response, err := client.Do(request)
@@ -297,6 +298,7 @@ func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.Webhook
 		if err != nil {
 			return nil, err
 		}
+		s.w.count(func(*Counts) { s.w.watch.refusals[response.StatusCode]++ })
 		switch after := response.Header.Get("Retry-After"); {
 		case response.StatusCode == http.StatusOK:
 			return answer, nil

@@ -330,6 +330,7 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, 
 	if err != nil {
 		return nil, t, err
 	}
+	s.w.count(func(*Counts) { s.w.watch.converted++ })
 	var converted unstructured.Unstructured
 	if err := converted.UnmarshalJSON(objects[0].Raw); err != nil {
 		return nil, t, err

@@ -33,6 +33,9 @@ const (
 
 // promises is what the world knows of them. World.mu guards it.
 type promises struct {
+	tallies   map[string]*tally // by the end of the path
+	refusals  map[int]int       // of calls, by status
+	converted int               // objects
 	until     [excuses]time.Time
 	force     map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
 	covered   map[string]time.Time // since when every live version declares a step

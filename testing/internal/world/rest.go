@@ -123,6 +123,7 @@ func (w *World) rest() {
 		w.askedEnough(p)
 	}
 	w.complete()
+	w.gauges()
 }
 
 const atRest, atReady = "at rest", "ready"

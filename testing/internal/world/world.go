@@ -81,6 +81,7 @@ type World struct {
 	story       []line
 	violation   string
 	counts      Counts
+	before      gathered // the metrics, when the world began
 	watch       promises
 }
 
@@ -117,6 +118,7 @@ func newWorld(plan Plan) *World {
 	}
 	w.rng = w.stream("world", 0)
 	w.watch.digests, w.watch.gone, w.watch.written = map[string]string{}, map[string]bool{}, map[string]hook{}
+	w.watch.tallies, w.watch.refusals = map[string]*tally{}, map[int]int{}
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.replicas = plan.Replicas
 	w.learn(w.stream("thirds", 0))
@@ -151,6 +153,10 @@ func (w *World) hesitation() time.Duration {
 }
 
 func (w *World) run() Result {
+	var err error
+	if w.before, err = gather(); err != nil {
+		w.violate("the metrics cannot be read: %v", err)
+	}
 	if err := w.makeCluster(); err != nil {
 		w.violate("no cluster: %v", err)
 		return w.result()
@@ -205,6 +211,7 @@ func (w *World) finish() {
 		}
 	}
 	w.tasks.Wait()
+	w.counted()
 	for _, s := range w.servers {
 		s.reset()
 		s.server.Close()

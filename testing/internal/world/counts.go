@@ -1,0 +1,175 @@
+package world
+
+// This file compares what the metrics of the program count with what API servers have sent and seen.
+
+import (
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// tally is what API servers know of the calls for one path.
+type tally struct {
+	sent, answered, denied int // requests, and answers
+	operations, bytes      int // of the patches in the answers
+}
+
+// tallied changes the tally of the path that a webhook calls.
+func (w *World) tallied(to admissionregistrationv1.WebhookClientConfig, change func(*tally)) {
+	_, at := webhookconf.TargetOf(to)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.watch.tallies[path.Base(at)]
+	if t == nil {
+		t = &tally{}
+		w.watch.tallies[path.Base(at)] = t
+	}
+	change(t)
+}
+
+// totals adds an answer.
+func (w *World) totals(h hook, r *admissionv1.AdmissionResponse) error {
+	var operations []any
+	if len(r.Patch) > 0 {
+		if err := json.Unmarshal(r.Patch, &operations); err != nil {
+			return err
+		}
+	}
+	w.tallied(h.ClientConfig, func(t *tally) {
+		t.answered++
+		t.operations, t.bytes = t.operations+len(operations), t.bytes+len(r.Patch)
+		if !r.Allowed {
+			t.denied++
+		}
+	})
+	return nil
+}
+
+// gathered holds the metrics of the library, which all programs of this process share, by name, and by labels such as "step=a".
+type gathered map[string]map[string]float64
+
+func gather() (gathered, error) {
+	families, err := metrics.Registry.Gather()
+	all := gathered{}
+	for _, f := range families {
+		name, ours := strings.CutPrefix(f.GetName(), "eirinix_")
+		if !ours {
+			continue
+		}
+		all[name] = map[string]float64{}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			all[name][strings.Join(labels, ",")] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all, err
+}
+
+// of returns the sum of a metric over those that have all of these labels.
+func (g gathered) of(name string, labels ...string) (sum int) {
+	for all, n := range g[name] {
+		held := strings.Split(all, ",")
+		if !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(held, l) }) {
+			sum += int(n)
+		}
+	}
+	return sum
+}
+
+// held are gauges of what a program has in hand.
+var held = []string{"admission_in_flight_requests", "admission_left_behind_runs", "conversion_left_behind_runs"}
+
+// counted compares the metrics with the tallies, when all processes have ended. An answer that no API server has seen is counted, too.
+func (w *World) counted() {
+	now, err := gather()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.breaks("the metrics cannot be read: %v", err)
+	}
+	for _, name := range held {
+		for labels, n := range now[name] {
+			if n != 0 {
+				w.breaks("every process has ended, and %s is %v (%s)", name, n, labels)
+			}
+		}
+	}
+	for at, t := range w.watch.tallies {
+		webhook := "webhook=" + at
+		for _, c := range []struct {
+			what, name string
+			labels     []string
+			seen       int
+			lost       bool // some may be in answers that were lost
+		}{
+			{"answers", "admission_duration_seconds", []string{webhook}, t.answered, t.sent > t.answered},
+			{"operations of patches", "admission_patch_operations_total", []string{webhook}, t.operations, t.sent > t.answered},
+			{"bytes of patches", "admission_patch_bytes_total", []string{webhook}, t.bytes, t.sent > t.answered},
+			{"denials", "admission_decisions_total", []string{webhook, "decision=denied"}, t.denied, true},
+		} {
+			n := now.of(c.name, c.labels...) - w.before.of(c.name, c.labels...)
+			if n < c.seen || n > c.seen && !c.lost {
+				w.breaks("API servers have seen %d %s of %s, and eirinix_%s counts %d", c.seen, c.what, at, c.name, n)
+			}
+		}
+	}
+	for status, seen := range w.watch.refusals {
+		if status == http.StatusOK || status == http.StatusInternalServerError { // steps have seen those
+			continue
+		}
+		code := "code=" + strconv.Itoa(status)
+		if n := now.of("admission_refused_requests_total", code) - w.before.of("admission_refused_requests_total", code); n < seen {
+			w.breaks("API servers have seen the status %d %d times, and eirinix_admission_refused_requests_total counts %d", status, seen, n)
+		}
+	}
+	crd := []string{"crd=" + definitionName, "result=converted"}
+	if n := now.of("conversion_objects_total", crd...) - w.before.of("conversion_objects_total", crd...); n < w.watch.converted {
+		w.breaks("API servers have had %d objects converted, and eirinix_conversion_objects_total counts %d", w.watch.converted, n)
+	}
+}
+
+// gauges looks at what the metrics say of a world at rest. What an earlier world has left is none of its own.
+func (w *World) gauges() {
+	now, err := gather()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.breaks("the metrics cannot be read: %v", err)
+	}
+	expected := map[string]int{
+		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
+	}
+	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil && !w.wanted.issued {
+		if state, err := decode(secret); err == nil {
+			expected["certificate_generation"] = int(state.CurrentID)
+			if now.of("certificate_phase", "phase="+string(state.Phase)) != 1 || now.of("certificate_phase") != 1 {
+				w.breaks("at rest, the rotation is %s, and eirinix_certificate_phase says %v", state.Phase, now["certificate_phase"])
+			}
+		}
+	}
+	for name, right := range expected {
+		for labels, n := range now[name] {
+			if int(n) != right && n != w.before[name][labels] {
+				w.breaks("at rest, eirinix_%s is %v and not %d (%s)", name, n, right, labels)
+			}
+		}
+	}
+	for labels, at := range now["read_interruption_timestamp_seconds"] {
+		if at != 0 && at != w.before["read_interruption_timestamp_seconds"][labels] && time.Since(time.Unix(int64(at), 0)) > time.Minute {
+			w.breaks("at rest, eirinix_read_interruption_timestamp_seconds is %v (%s)", at, labels)
+		}
+	}
+}
