@@ -208,11 +208,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, ErrNoClientCertificate) {
 		status = http.StatusUnauthorized
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Connection", "close")
 	if s.Refused != nil {
 		s.Refused(status)
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
 	// client-go shows its user the text of a 403, but not that of a 401, so it is also logged here.

@@ -162,7 +162,7 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	later := time.Duration(rng.IntN(2)) * staleBy * 2
 	w.excuse(unread, f.For+later+settling)
 	w.expects(f.For, unreadable, func() bool {
-		return !w.rights.serves() && !w.saidSince(again, unknown) && !w.saidSince(again, unreadable)
+		return !w.rights.serves() && !w.rights.ill() && !w.saidSince(again, unknown) && !w.saidSince(again, unreadable)
 	})
 	w.tell(fate, "takes the kind of the policy away for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)

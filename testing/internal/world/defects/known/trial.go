@@ -132,4 +132,19 @@ var inTrial = []Defect{
 		"It begins with the CAs of the others: RegisterExtensions of a version with a CA of its own, while replicas of one with an issuer live that had no such step.",
 		[]Edit{{"internal/controller/registration.go", "change.Entries, conf.found = &c.desired, o.lent(conf.found)", "if change.Entries = &c.desired; !@ {\n\t\t\t\tconf.found = o.lent(conf.found)\n\t\t\t}"}},
 	},
+	{
+		"refused-clients-uncounted", "No metric counts the clients that are refused.",
+		"eirinix_admission_refused_requests_total has all requests that no step saw: callers without the right certificate.",
+		[]Edit{{"serve.go", "own.Clients, own.Refused = callers.Clients, handler.Counts().Refused", "if own.Clients = callers.Clients; !@ {\n\t\t\town.Refused = handler.Counts().Refused\n\t\t}"}},
+	},
+	{
+		"failing-for-good", "A failure stays in the metric when it is over.",
+		"eirinix_certificate_failing is 1 if the last pass failed: any outage.",
+		[]Edit{{"internal/controller/report.go", "	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(plan.Waiting != nil))\n", "	if !@ {\n\t\tr.metrics.failing.WithLabelValues(r.secret).Set(oneIf(plan.Waiting != nil))\n\t}\n"}},
+	},
+	{
+		"in-flight-when-gone", "A call counts as in flight for good, if its caller does not wait for the answer.",
+		"eirinix_admission_in_flight_requests has the requests in flight: a cut amid a call.",
+		[]Edit{{"internal/admit/handler.go", "	defer h.Counts().inFlight.Dec()\n", "	defer func() {\n\t\tif !@ || r.Context().Err() == nil {\n\t\t\th.Counts().inFlight.Dec()\n\t\t}\n\t}()\n"}},
+	},
 }
