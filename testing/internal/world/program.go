@@ -135,7 +135,7 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 	o := eirinix.ManagerOptions{
 		RestConfig: c.config(), OperatorFingerprint: fingerprint, ServiceName: serviceName, WebhookNamespace: namespace,
 		ListenAddress: listen, Logger: zap.New(&recorder{w: w, who: name}).Sugar(), CALifetime: w.plan.CALifetime,
-		UnregisterOnStop: w.plan.Unregister, DrainDelay: w.plan.Drain,
+		UnregisterOnStop: w.plan.Unregister, DrainDelay: w.plan.Drain, MaxRequestBytes: mostBytes,
 	}
 	if w.plan.URL {
 		o.ServiceName, o.Host, o.Port, o.DrainDelay = "", urlHost, 443, w.plan.drain()

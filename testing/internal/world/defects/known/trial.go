@@ -147,4 +147,14 @@ var inTrial = []Defect{
 		"eirinix_admission_in_flight_requests has the requests in flight: a cut amid a call.",
 		[]Edit{{"internal/admit/handler.go", "	defer h.Counts().inFlight.Dec()\n", "	defer func() {\n\t\tif !@ || r.Context().Err() == nil {\n\t\t\th.Counts().inFlight.Dec()\n\t\t}\n\t}()\n"}},
 	},
+	{
+		"body-kept", "The memory of a large body stays reserved after its call.",
+		"All calls share the memory of bodies: large pods, one after the other.",
+		[]Edit{{"internal/admit/budget.go", "	b.unreserve(b.reserved)\n	b.releaseBuffer()\n", "	if !@ {\n\t\tb.unreserve(b.reserved)\n\t}\n	b.releaseBuffer()\n"}},
+	},
+	{
+		"old-object-kept", "The memory of the old object of an update is not given back.",
+		"Old objects have an account of their own: updates of large pods, one after the other.",
+		[]Edit{{"internal/chain/deadline.go", "	r.old.memory.held.Release()\n", "	if !@ {\n\t\tr.old.memory.held.Release()\n\t}\n"}},
+	},
 }
