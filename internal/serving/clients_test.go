@@ -324,13 +324,12 @@ var _ = Describe("A server that asks who calls", func() {
 
 	It("counts refused clients, and logs a few at a time", func(ctx SpecContext) {
 		var logs logLines
-		var counted atomic.Int32
-		s.Log, s.Refused = logs.logger(), func(status int) { counted.Add(int32(status)) }
+		s.Log, s.Refused = logs.logger(), func(status int) { handled.Add(int32(status)) }
 		start(ctx, s)
 		for range 20 {
 			Expect(get(caller(), s, "/mutate/x")).To(HaveField("Status", http.StatusUnauthorized))
 		}
-		Expect(counted.Load()).To(BeEquivalentTo(20 * http.StatusUnauthorized))
+		Expect(handled.Load()).To(BeEquivalentTo(20 * http.StatusUnauthorized))
 		refusals := logs.with("refused a client")
 		Expect(len(refusals)).To(And(BeNumerically(">", 0), BeNumerically("<", 6)))
 		Expect(refusals[0]).To(And(ContainSubstring("no client certificate"), ContainSubstring("front-proxy-client")))
