@@ -53,14 +53,14 @@ test-plain:
 		$(GOTEST) -run ^Test $(LONG) -ginkgo.label-filter=sequential || status=1; exit $$status
 test-modules:
 	@status=0; for m in testing/controlplane testing/alerts testing/packages testing/traces examples/pod-security bench; do \
-		go -C $$m test -vet=off -ldflags=-s ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
+		go -C $$m test -vet=off -ldflags=-s -timeout 40m ./... || status=1; done; $(MAKE) --no-print-directory fips || status=1; exit $$status
 
 .PHONY: fips
 fips: export KUBEBUILDER_ASSETS = /no/API/server
 fips: export GODEBUG = fips140=only
 fips: ## the specs of TLS, certificates and rotation, where the standard library refuses all that FIPS 140-3 does not approve
-	@go test -vet=off -ldflags=-s $(STRICT)
-	@go test -vet=off -ldflags=-s . $(addprefix ./internal/,certsource controller record serving) \
+	@go test -vet=off -ldflags=-s -timeout 40m $(STRICT)
+	@go test -vet=off -ldflags=-s -timeout 40m . $(addprefix ./internal/,certsource controller record serving) \
 		-skip '^ExampleNewControlPlane$$' -ginkgo.label-filter='!api-server && !slow && !sequential'
 
 .PHONY: fast

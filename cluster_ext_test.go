@@ -29,7 +29,7 @@ import (
 // This file holds the fixtures of the specs with an API server: the control plane, and a program with one extension.
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane

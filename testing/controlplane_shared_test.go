@@ -157,7 +157,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Eventually(func() string {
 			Expect(eirinixtest.StartControlPlane(t, shared)).To(BeNil())
 			return t.fatal
-		}).WithTimeout(10 * time.Second).Should(
+		}).WithTimeout(2 * time.Minute).Should(
 			ContainSubstring("etcd of the shared control plane had ended by itself: signal: killed"))
 		Expect(plane.NewNamespace(t)).To(BeEmpty())
 		Expect(t.fatal).To(MatchRegexp("^eirinixtest: NewNamespace: .*connection refused"))

@@ -100,7 +100,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		_, err := admin.CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred(), "the first one is not frozen")
 		Expect(second.Resume()).To(Succeed())
-		Eventually(lookUp).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(lookUp).WithTimeout(2 * time.Minute).Should(Succeed())
 
 		Expect(second.Stop()).To(Succeed())
 		Expect(second.Stop()).To(Succeed())

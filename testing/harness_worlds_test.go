@@ -96,13 +96,13 @@ func (w *bothWorlds) start(ctx context.Context) {
 	go func() { done <- w.manager.Run(context.WithoutCancel(ctx)) }()
 	DeferCleanup(func() {
 		w.manager.Stop()
-		Eventually(done).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
+		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 	})
 	for _, name := range []string{"marker-1", "marker-2"} {
 		Eventually(func() error {
 			_, err := w.admin.CoreV1().ConfigMaps(selected).Create(ctx, configMap(name, nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
-		}).WithContext(ctx).WithTimeout(20 * time.Second).Should(MatchError(ContainSubstring("is called")))
+		}).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring("is called")))
 	}
 	w.harness = eirinixtest.NewHarness(GinkgoTB(), w.manager, func(o *eirinixtest.HarnessOptions) {
 		for _, version := range []string{"v1", "v2"} {
@@ -224,7 +224,7 @@ func (w *bothWorlds) makeGadgets(ctx context.Context) {
 	Eventually(func() error {
 		c, _ := w.as(eirinixtest.DryRun())
 		return c.Create(ctx, inNamespace(plain, gadget("v2", "probe")))
-	}).WithContext(ctx).WithTimeout(20 * time.Second).Should(Succeed())
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 }
 
 // outcome is the result of a request for its user.

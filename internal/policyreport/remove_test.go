@@ -63,5 +63,5 @@ var _ = Describe("Remove", func() {
 		}}))
 		policyreport.Remove(context.Background(), client, "eirini-x", logr.Discard())
 		Expect(deleted).To(Equal([]string{"first", "second", "third"}))
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(2*time.Minute))
 })

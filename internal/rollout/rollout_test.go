@@ -535,7 +535,7 @@ var _ = Describe("The Lease", func() {
 		decided = 0
 		Expect(change()).To(MatchError(apierrors.IsConflict, "IsConflict"))
 		Expect(decided).To(Equal(5))
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(2*time.Minute))
 
 	It("names the rights that are missing", func(ctx SpecContext) {
 		in(stored())

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // pollMarker is how often the API server is asked whether it acts on a configuration: its informer takes some
 // milliseconds.
