@@ -123,6 +123,7 @@ func (w *World) rest() {
 		w.askedEnough(p)
 	}
 	w.complete()
+	w.diagnoses()
 	w.gauges()
 }
 

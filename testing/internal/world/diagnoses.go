@@ -1,0 +1,32 @@
+package world
+
+// This file is a diagnosis of a program at rest.
+
+import (
+	"context"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
+)
+
+// diagnoses has a replica, or a tool on a laptop, diagnose the path to the program. Nothing is wrong, and the canary comes through.
+func (w *World) diagnoses() {
+	rng := w.stream("diagnosis", 0)
+	finds := func(ctx context.Context, m *eirinix.ExtensionManager) error {
+		report := m.Diagnose(ctx)
+		if _, well := report.Find(diagnosis.Healthy); !well && report.Err() == nil {
+			w.violate("at rest, a diagnosis finds no problem, and does not say that all is well: %s", report)
+		}
+		return report.Err()
+	}
+	if p := w.any(rng); p != nil && rng.IntN(2) == 0 {
+		ctx, cancel := w.ctx()
+		defer cancel()
+		w.tell(p, "diagnoses itself")
+		if err := finds(ctx, p.manager); err != nil {
+			w.violate("at rest, %s finds a problem: %v", p, err)
+		}
+		return
+	}
+	w.tool("diagnoses "+w.wanted.name, w.wanted, rng, finds)
+}
