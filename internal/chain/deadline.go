@@ -131,7 +131,7 @@ type task struct {
 	oldObj, newObj runtime.Object
 
 	// again is set for a second run of the step in one request, which the answer can do without. It gets the rest of the
-	// step's time, and at most half of the call's, so that it can be left behind.
+	// step's time, and at most half of the call's, so that it can be left behind. So does a step with Ignore that is reinvoked.
 	again bool
 }
 
@@ -149,7 +149,8 @@ func (r *run) attempt(i int, t task) error {
 		}
 		timeout = max(timeout, time.Millisecond)
 	}
-	if end, ok := r.ctx.Deadline(); t.again && ok {
+	reinvoked := r.ran != nil && r.ran[i]
+	if end, ok := r.ctx.Deadline(); ok && (t.again || reinvoked && s.Ignore) {
 		switch {
 		case s.Timeout > 0:
 			timeout -= time.Since(r.began)
