@@ -259,8 +259,10 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	}
 	undo := r.object
 	err, ended := r.try(i, call)
-	if !ended {
-		return nil, err
+	if !ended && err != nil {
+		return nil, failureOf(err, s.Name)
+	} else if !ended {
+		return nil, nil
 	}
 	if err == nil && undoable {
 		err = hang.Recovered(r.object.flush) // a change that cannot be written is the step's own failure
