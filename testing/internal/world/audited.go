@@ -325,7 +325,7 @@ func (e *examination) filed() {
 		}
 	}
 	for _, o := range e.api.Objects() {
-		if o.GetKind() != "PolicyReport" || e.options.Namespace != "" && o.GetNamespace() != e.options.Namespace {
+		if !strings.HasSuffix(o.GetKind(), "PolicyReport") || e.options.Namespace != "" && o.GetNamespace() != e.options.Namespace {
 			continue
 		}
 		results, _ := o.Object["results"].([]any)
@@ -347,7 +347,7 @@ func (e *examination) filed() {
 func (w *World) results() map[string]int {
 	all := map[string]int{}
 	for _, o := range w.api.Objects() {
-		if results, _ := o.Object["results"].([]any); o.GetKind() == "PolicyReport" {
+		if results, _ := o.Object["results"].([]any); strings.HasSuffix(o.GetKind(), "PolicyReport") {
 			all[o.GetNamespace()+"/"+o.GetName()] = len(results)
 		}
 	}

@@ -92,6 +92,11 @@ func (w *World) existing(scheme *runtime.Scheme) (all []client.Object) {
 		}
 	}
 	all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bank, Labels: map[string]string{corev1.LabelMetadataName: bank}}})
+	if w.plan.Boxes { // one that the steps about boxes change
+		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "attic", UID: "uid-attic", Labels: map[string]string{corev1.LabelMetadataName: "attic", boxed: "yes", ribbon: "yes"}, Annotations: map[string]string{nonceKey: "attic"},
+		}})
+	}
 	rng := w.stream("existing", 0)
 	add := func(name string, labels map[string]string, env ...string) *unstructured.Unstructured {
 		pod := podIn("shop", name)

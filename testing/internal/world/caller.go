@@ -24,6 +24,7 @@ import (
 	jsonpatchv4 "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -158,7 +159,10 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	v.object = a.object
-	namespace := labels.Set{"kubernetes.io/metadata.name": a.subject().GetNamespace()}
+	namespace := labels.Set{"kubernetes.io/metadata.name": a.namespace()}
+	if a.resource.Resource == "namespaces" {
+		namespace = a.subject().GetLabels()
+	}
 	for _, kind := range configurations {
 		for _, h := range s.entries(kind) {
 			selects, err := h.selects(ctx, a, namespace)
@@ -175,8 +179,7 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 				if errors.Is(err, context.DeadlineExceeded) {
 					v.late = h.Name
 				}
-				if h.ignores() {
-					v.said = append(v.said, said{hook: h, failed: err})
+				if v.said = append(v.said, said{hook: h, ask: a, failed: err}); h.ignores() {
 					continue
 				}
 				v.failed = fmt.Errorf("failed calling webhook %q: %w", h.Name, err)
@@ -222,6 +225,18 @@ func patched(object *unstructured.Unstructured, patch []byte) (*unstructured.Uns
 
 var optionsOf = map[admissionv1.Operation]string{admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete"}
 
+func optionsFor(o admissionv1.Operation) []byte {
+	return fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[o])
+}
+
+// userOf is what an API server says of a user.
+func userOf(name string) authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{
+		Username: name, UID: "the " + name, Groups: []string{"system:authenticated", "of " + name},
+		Extra: map[string]authenticationv1.ExtraValue{"example.com/floor": {"1", "2"}},
+	}
+}
+
 // userName is the user of all requests, but for those of controllers.
 const userName = "alice"
 
@@ -240,11 +255,11 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: types.UID(uuid.NewUUID()), Kind: a.kind, Resource: a.resource, RequestKind: &a.kind, RequestResource: &a.resource,
-			Name: a.subject().GetName(), Namespace: a.subject().GetNamespace(), Operation: a.operation, DryRun: &a.dry,
-			Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[a.operation])},
+			Name: a.subject().GetName(), Namespace: a.namespace(), Operation: a.operation, DryRun: &a.dry,
+			Options: runtime.RawExtension{Raw: optionsFor(a.operation)}, UserInfo: userOf(a.by()),
 		},
 	}
-	review.Request.UserInfo.Username, review.Request.SubResource, review.Request.RequestSubResource = a.by(), a.subresource, a.subresource
+	review.Request.SubResource, review.Request.RequestSubResource = a.subresource, a.subresource
 	if a.object != nil {
 		review.Request.Object = runtime.RawExtension{Object: a.object}
 	}

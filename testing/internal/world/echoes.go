@@ -58,13 +58,14 @@ func echo(c *eirinix.Call, step string, old, object *corev1.Pod) {
 	} else if !*c.DryRun {
 		dry = "is not"
 	}
+	dry += fmt.Sprintf(" by %v with %s", c.UserInfo, c.Options.Raw)
 	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw), dry))
 	c.Warn("%s %s %s", step, greets, c.UserInfo.Username)
 }
 
 // echoOf is the text by which a step says which request it sees.
 func echoOf(step string, id types.UID, operation admissionv1.Operation, name, old, object, dry string) string {
-	return fmt.Sprintf("%s saw %s %s of %s: from %q to %q, which %s a dry run", step, operation, id, name, old, object, dry)
+	return fmt.Sprintf("%s saw %s %s of %s: from %q to %q, which a dry run %s", step, operation, id, name, old, object, dry)
 }
 
 // echo is the same text of a request that was sent.
@@ -81,7 +82,8 @@ func (s said) echo(step string) string {
 	if s.dry {
 		dry = "is"
 	}
-	return echoOf(step, s.response.UID, s.operation, s.subject().GetNamespace()+"/"+s.subject().GetName(), was, is, dry)
+	dry += fmt.Sprintf(" by %v with %s", userOf(s.by()), optionsFor(s.operation))
+	return echoOf(step, s.response.UID, s.operation, s.namespace()+"/"+s.subject().GetName(), was, is, dry)
 }
 
 // annotated returns the values under a key, which all steps share. A later one has the name of its step before the key.

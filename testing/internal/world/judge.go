@@ -39,6 +39,11 @@ func (w *World) callAll() {
 		if own := w.stream("edits", i); own.IntN(4) == 0 {
 			w.edits(own, i)
 		}
+		if w.plan.Boxes {
+			for k := range 2 {
+				w.tasks.Go(func() { w.packs(w.stream("box", 2*i+k), 2*i+k) })
+			}
+		}
 		if w.plan.Sets {
 			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })
 		}

@@ -46,7 +46,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text = e.Level.CapitalString() + " " + text
 	}
 	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
-	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" { // they hang and fail
+	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" && !strings.HasPrefix(fmt.Sprint(all.Fields["step"]), boxed) { // they hang and fail
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()
 		if !r.w.troubled() && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&

@@ -46,10 +46,18 @@ func (a ask) subject() *unstructured.Unstructured {
 	return a.object
 }
 
+// namespace is that of the subject, or its name if it is one.
+func (a ask) namespace() string {
+	if a.resource.Resource == "namespaces" {
+		return a.subject().GetName()
+	}
+	return a.subject().GetNamespace()
+}
+
 // attributes describe the request for the code of API servers.
 func (a ask) attributes() admission.Attributes {
 	return admission.NewAttributesRecord(
-		objectOf(a.object), objectOf(a.old), schema.GroupVersionKind(a.kind), a.subject().GetNamespace(), a.subject().GetName(),
+		objectOf(a.object), objectOf(a.old), schema.GroupVersionKind(a.kind), a.namespace(), a.subject().GetName(),
 		schema.GroupVersionResource(a.resource), a.subresource, admission.Operation(a.operation), nil, a.dry, &user.DefaultInfo{Name: a.by()},
 	)
 }

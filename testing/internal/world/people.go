@@ -448,6 +448,11 @@ func (w *World) setMode(step, to string) {
 func (w *World) writeModes() {
 	w.mu.Lock()
 	data := map[string]string{}
+	for _, s := range w.boxes {
+		if len(s.modes) > 0 {
+			data[s.name] = s.entry()
+		}
+	}
 	for name, m := range w.modes {
 		if m.text != "" {
 			data[name] = m.text

@@ -39,6 +39,7 @@ type release struct {
 	parted   bool // half of the versions lack a step beside those with Ignore
 	crashes  bool // its replicas end before they are ready
 
+	boxes    []boxStep
 	burdened *atomic.Int64 // counts runs of the step in Shadow on large pods, in all versions
 }
 
@@ -91,6 +92,9 @@ func annotate(pod *corev1.Pod, key, value string) {
 // add gives the Manager the steps of a version.
 func (r release) add(m *eirinix.ExtensionManager) error {
 	var errs []error
+	for _, s := range r.boxes {
+		errs = append(errs, s.add(m))
+	}
 	if r.wide {
 		errs = append(errs, ages(m, r))
 	}

@@ -106,6 +106,9 @@ func stepsOf(r rollout.Record) string {
 				}
 				continue
 			}
+			if strings.HasPrefix(name, boxed) {
+				continue // all versions have it
+			}
 			step := strings.TrimSuffix(name, "-sets")
 			changes[step] = changes[step] || step != name
 			if path.Base(at) == name {
@@ -161,6 +164,13 @@ func (r release) declares() string {
 func (w *World) recorded(versions rollout.Versions) {
 	for digest, r := range versions {
 		w.watch.digests[digest] = stepsOf(r)
+		for at, keys := range r.Steps {
+			for _, key := range keys {
+				if name, _, _ := strings.Cut(key, "@"); strings.HasPrefix(name, boxed) && !slices.Contains(w.paths[at], name) {
+					w.paths[at] = append(w.paths[at], name)
+				}
+			}
+		}
 	}
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return

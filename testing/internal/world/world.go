@@ -78,6 +78,8 @@ type World struct {
 	policies    []policyVersion
 	generations int               // of the policy
 	modes       map[string]modeOf // of steps; Deny for others
+	boxes       []boxStep
+	paths       map[string][]string // the names of the steps that versions have recorded, by path
 	story       []line
 	violation   string
 	counts      Counts
@@ -120,7 +122,13 @@ func newWorld(plan Plan) *World {
 	w.watch.digests, w.watch.gone, w.watch.written = map[string]string{}, map[string]bool{}, map[string]hook{}
 	w.watch.tallies, w.watch.refusals = map[string]*tally{}, map[int]int{}
 	w.releases = releases(w.stream("releases", 0), plan)
-	w.replicas = plan.Replicas
+	w.replicas, w.paths = plan.Replicas, map[string][]string{}
+	if plan.Boxes {
+		w.boxes = drawBoxes(w.stream("boxes", 0), plan.Modes && plan.settled("mode", "restore", "right", "namespace", audits))
+		for i := range w.releases {
+			w.releases[i].boxes = w.boxes
+		}
+	}
 	w.learn(w.stream("thirds", 0))
 	w.part(w.stream("parts", 0))
 	w.declare(w.stream("declared modes", 0))
@@ -297,6 +305,9 @@ func (w *World) makeCluster() (err error) {
 			Admit: s.admits,
 		})
 		w.servers = append(w.servers, s)
+	}
+	if slices.ContainsFunc(w.boxes, func(s boxStep) bool { return len(s.modes) > 0 }) {
+		w.writeModes()
 	}
 	return errors.Join(w.authorities.set(w), w.setSigner())
 }
