@@ -60,11 +60,15 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 			return err
 		}
 		c.Annotate(looksAt+when, seen)
-		return nil
+		differs, err := disagreement(ctx, c.Reader())
+		if differs != "" {
+			c.Annotate(disagree, differs)
+		}
+		return err
 	}
 	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: looker, Settings: eirinix.Settings{
-			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read},
+			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read, catalogue()},
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update, admissionregistrationv1.Delete},
 		},
 		Rule: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c, laterOn) },
@@ -96,6 +100,9 @@ func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
 		}
 		if was, is := one.annotated(looksAt), one.annotated(looksAt+laterOn); len(was) > 0 && len(is) > 0 && was[0] != is[0] {
 			w.breaks("%s: step %s sees policy %s at first, and %s later in its call", s.name, looker, was[0], is[0])
+		}
+		for _, differs := range one.annotated(disagree) {
+			w.breaks("%s: what step %s reads in one call does not agree: %s", s.name, looker, differs)
 		}
 		for _, seen := range one.annotated(looksAt) {
 			if !slices.ContainsFunc(w.policies, func(p policyVersion) bool { return strconv.Itoa(p.generation) == seen }) {

@@ -179,6 +179,9 @@ func (w *World) run() Result {
 		w.tasks.Go(w.cron)
 	}
 	w.tasks.Go(w.adapts)
+	if w.plan.Wide {
+		w.tasks.Go(w.movesTenants)
+	}
 	if w.plan.Callers {
 		w.tasks.Go(w.visits)
 	}
@@ -281,6 +284,11 @@ func (w *World) makeCluster() (err error) {
 	if w.plan.Reads && !w.plan.Late {
 		objects = append(objects, w.plan.policy(1))
 		w.policies, w.generations = []policyVersion{{generation: 1, from: w.began}}, 1
+	}
+	for n := range tenants {
+		if w.plan.Wide {
+			objects = append(objects, tenant(n, n%floors))
+		}
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {

@@ -1,0 +1,91 @@
+package world
+
+// This file is a catalogue of objects that a step reads in several ways, which agree with each other in one call.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+const (
+	floorLabel = "floor"
+	floors     = 3
+	tenants    = 6 // objects
+	disagree   = "disagree"
+)
+
+// catalogue is what a step reads: service accounts by their floors.
+func catalogue() eirinix.Read {
+	return eirinix.Read{
+		Object: &corev1.ServiceAccount{}, Namespaces: []string{"shop"},
+		Index: map[string]client.IndexerFunc{floorLabel: func(o client.Object) []string { return []string{o.GetLabels()[floorLabel]} }},
+	}
+}
+
+// tenant is an object of the catalogue.
+func tenant(n, floor int) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("tenant", n), Labels: map[string]string{floorLabel: fmt.Sprint(floor)}}}
+}
+
+// movesTenants moves tenants from floor to floor, and some of them out for a while.
+func (w *World) movesTenants() {
+	rng := w.stream("tenants", 0)
+	for w.wait(time.Duration(rng.Int64N(int64(4 * time.Minute)))) {
+		if n := rng.IntN(tenants); rng.IntN(4) == 0 {
+			w.api.Remove(corev1.Resource("serviceaccounts"), "shop", tenant(n, 0).Name)
+		} else if err := w.api.Put(tenant(n, rng.IntN(floors))); err != nil {
+			w.violate("a tenant cannot be moved: %v", err)
+		}
+	}
+}
+
+// disagreement returns how the ways differ in which a step can read the catalogue, or "".
+func disagreement(ctx context.Context, r client.Reader) (string, error) {
+	list := func(by ...client.ListOption) (names []string, all []corev1.ServiceAccount, err error) {
+		var found corev1.ServiceAccountList
+		err = r.List(ctx, &found, by...)
+		for _, o := range found.Items {
+			names = append(names, o.Name)
+		}
+		return names, found.Items, err
+	}
+	_, all, err := list(client.InNamespace("shop"))
+	if err != nil {
+		return "", err
+	}
+	for floor := range floors {
+		var want []string
+		on := fmt.Sprint(floor)
+		for _, o := range all {
+			if o.Labels[floorLabel] == on {
+				want = append(want, o.Name)
+			}
+		}
+		indexed, _, err := list(client.MatchingFields{floorLabel: on})
+		if err != nil {
+			return "", err
+		}
+		two, _, err := list(client.InNamespace("shop"), client.MatchingLabels{floorLabel: on}, client.Limit(2))
+		if err != nil {
+			return "", err
+		}
+		if !slices.Equal(indexed, want) || !slices.Equal(two, want[:min(2, len(want))]) {
+			return fmt.Sprintf("on floor %s are %v, by the index %v, and the first two by the label %v", on, want, indexed, two), nil
+		}
+	}
+	for _, o := range all {
+		var one corev1.ServiceAccount
+		if err := r.Get(ctx, client.ObjectKeyFromObject(&o), &one); err != nil || one.Labels[floorLabel] != o.Labels[floorLabel] {
+			return fmt.Sprintf("%s is on floor %s, and by itself on %s (%v)", o.Name, o.Labels[floorLabel], one.Labels[floorLabel], err), nil
+		}
+	}
+	return "", nil
+}
