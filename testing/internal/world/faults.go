@@ -287,7 +287,16 @@ func (w *World) load(_ Fault, rng *rand.Rand) {
 			return
 		}
 	}
-	if w.wait(time.Minute) {
-		w.burden()
+	if !w.wait(time.Minute) {
+		return
+	}
+	w.burden()
+	w.tell(fate, "sends large pods, on which a step gets stuck, and others")
+	for i := range 6 {
+		n := i
+		if i < 2 {
+			n = sticks - i
+		}
+		w.admit(w.stream("stuck", n), n)
 	}
 }

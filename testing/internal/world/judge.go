@@ -53,6 +53,9 @@ func (w *World) callAll() {
 	}
 }
 
+// sticks is the number of the first large pod on which a step gets stuck. The others have higher ones.
+const sticks = -100
+
 // admit has an API server admit a pod, and judges how it does.
 func (w *World) admit(rng *rand.Rand, n int) {
 	s := w.servers[rng.IntN(len(w.servers))]
@@ -90,6 +93,9 @@ func (w *World) admit(rng *rand.Rand, n int) {
 			all = append(all, map[string]any{"name": fmt.Sprint("c", i), "image": "i"})
 		}
 		pod.Object["spec"].(map[string]any)["initContainers"] = all
+		if n <= sticks {
+			pod.SetLabels(map[string]string{failLabel: stuck})
+		}
 	}
 	a := ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}
 	if rng.IntN(12) == 0 {
@@ -110,7 +116,7 @@ func (w *World) admit(rng *rand.Rand, n int) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.prompt(s, began, named[slowLabel] != "" || named[failLabel] == hangs, v)
+	w.prompt(s, began, named[slowLabel] != "" || named[failLabel] == hangs || n <= sticks, v)
 	w.mu.Lock()
 	if v.late != "" && !w.troubledSince(began, rough, slow, spoiled, evicted, apart, unread) {
 		w.breaks("%s gets no answer from %s in its time, so nothing tells which step is late", s.name, v.late)

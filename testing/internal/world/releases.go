@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -81,6 +82,9 @@ func releases(rng *rand.Rand, p Plan) (all []release) {
 // with failurePolicy Ignore fail after it has annotated the object with halfway, and hangs has it wait for ever. longLabel makes
 // step a change so much that the answer does not fit into a packet.
 const denyLabel, slowLabel, failLabel, longLabel, halfway, hangs = "deny", "slow", "fail", "long", "halfway", "hangs"
+
+// stuck has the same step wait for stuckFor, whatever its context says.
+const stuck, stuckFor = "stuck", 50 * time.Second
 
 func annotate(pod *corev1.Pod, key, value string) {
 	if pod.Annotations == nil {
@@ -154,6 +158,8 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				return nil
 			case hangs:
 				<-ctx.Done()
+			case stuck:
+				time.Sleep(stuckFor)
 			}
 			return errors.New("it is to fail")
 		},
