@@ -147,7 +147,7 @@ func (w *World) existingShops(scheme *runtime.Scheme, rng *rand.Rand) (all []cli
 	}
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: first, Kind: "Shop"}, &report{})
 	clean := newShop(first, cleanShop, 10*rng.Int64N(10), rng)
-	clean.notes = nil
+	clean.notes, clean.shelves = nil, clean.shown(second)
 	for i := range clean.shelves {
 		clean.shelves[i].width = 0
 	}

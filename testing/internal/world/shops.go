@@ -22,8 +22,8 @@ import (
 // The versions of shops. Some releases of the program do not know the third.
 const first, second, third = "v1", "v2", "v3"
 
-// shop is what is true of a shop. Each version has a note of its own. v2 knows only tens of the size, and no width of a shelf, and
-// v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
+// shop is what is true of a shop. Each version has a note of its own. v2 knows only tens of the size, no width of a shelf, and no
+// shelf in the cellar, and v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
 type shop struct {
 	name, uid string
 	labels    map[string]any
@@ -38,6 +38,48 @@ type shop struct {
 type shelf struct {
 	name  string
 	width int64 // 0 for none
+}
+
+// inCellar begins the names of shelves that v2 does not show.
+const inCellar = "cellar"
+
+func (s shelf) isHidden() bool { return strings.HasPrefix(s.name, inCellar) }
+
+// shown are the shelves that a version shows.
+func (s shop) shown(version string) []shelf {
+	return slices.DeleteFunc(slices.Clone(s.shelves), func(of shelf) bool { return version == second && of.isHidden() })
+}
+
+// shows has a version show other shelves from now on. One that it does not show stays behind the one that it was behind; if that has
+// gone, it comes last.
+func (s *shop) shows(version string, now []shelf) {
+	behind, before := map[string][]shelf{}, ""
+	for _, of := range s.shelves {
+		if version == second && of.isHidden() {
+			behind[before] = append(behind[before], of)
+		}
+		before = of.name
+	}
+	s.shelves = nil
+	var follow func(name string)
+	follow = func(name string) {
+		next := behind[name]
+		delete(behind, name)
+		for _, of := range next {
+			s.shelves = append(s.shelves, of)
+			follow(of.name)
+		}
+	}
+	follow("")
+	for _, of := range now {
+		s.shelves = append(s.shelves, of)
+		follow(of.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(behind)) {
+		if !strings.HasPrefix(name, inCellar) {
+			follow(name)
+		}
+	}
 }
 
 // newShop returns a shop as a client writes it in a version.
@@ -61,9 +103,12 @@ func (s *shop) adds(version string, rng *rand.Rand) {
 	s.made++
 	added := shelf{name: fmt.Sprint("shelf", s.made)}
 	if version != second {
-		added.width = rng.Int64N(3)
+		if added.width = rng.Int64N(3); s.made > 1 && rng.IntN(3) == 0 {
+			added.name = fmt.Sprint(inCellar, s.made)
+		}
 	}
-	s.shelves = slices.Insert(slices.Clone(s.shelves), rng.IntN(len(s.shelves)+1), added)
+	shown := s.shown(version)
+	s.shows(version, slices.Insert(shown, rng.IntN(len(shown)+1), added))
 }
 
 // says writes the note of a version.
@@ -89,9 +134,10 @@ func (s *shop) edit(version string, rng *rand.Rand) {
 		}
 	case n == 1:
 		s.says(version, fmt.Sprint("edited in ", version, " for the ", rng.IntN(1000)))
-	case n == 2 && len(s.shelves) > 1:
-		i := rng.IntN(len(s.shelves))
-		s.shelves = slices.Delete(slices.Clone(s.shelves), i, i+1)
+	case n == 2 && len(s.shown(second)) > 1: // else v2 would show none
+		shown := s.shown(version)
+		i := rng.IntN(len(shown))
+		s.shows(version, slices.Delete(shown, i, i+1))
 	default:
 		s.adds(version, rng)
 	}
@@ -100,7 +146,7 @@ func (s *shop) edit(version string, rng *rand.Rand) {
 // spec is the spec of the shop in a version.
 func (s shop) spec(version string) map[string]any {
 	spec, shelves := map[string]any{}, []any{}
-	for _, of := range s.shelves {
+	for _, of := range s.shown(version) {
 		one := map[string]any{"name": of.name}
 		if of.width > 0 && version != second {
 			one["width"] = of.width
@@ -169,6 +215,9 @@ var converters = map[string]struct {
 			all, _ := spec["shelves"].([]any)
 			for _, one := range all {
 				named, _ := one.(map[string]any)
+				if name, _ := named["name"].(string); strings.HasPrefix(name, inCellar) {
+					continue
+				}
 				shelves = append(shelves, map[string]any{"name": named["name"]})
 			}
 			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"]})
