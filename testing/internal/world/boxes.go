@@ -80,7 +80,7 @@ type boxStep struct {
 // drawBoxes draws the steps, which all versions of the program have.
 func drawBoxes(rng *rand.Rand, modes bool) (all []boxStep) {
 	n := 5 + rng.IntN(5)
-	again := rng.IntN(2) == 0
+	again, timed := rng.IntN(2) == 0, rng.IntN(3) // all have a Timeout, or all but the first ones, or some
 	for i := range n {
 		s := boxStep{name: fmt.Sprint(boxed, i), number: i, kind: corev1.SchemeGroupVersion.WithKind("Pod"), judges: rng.IntN(3) == 0, form: rng.IntN(2), act: rng.IntN(changesOfBoxes)}
 		if s.form = max(0, s.form-rng.IntN(2)); rng.IntN(4) == 0 {
@@ -109,7 +109,7 @@ func drawBoxes(rng *rand.Rand, modes bool) (all []boxStep) {
 				s.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy
 			}
 		}
-		if rng.IntN(3) == 0 {
+		if rng.IntN(3) == 0 || timed > 0 && i >= 2*(timed-1) {
 			s.Timeout = time.Duration(1+rng.IntN(2)) * time.Second
 		}
 		if s.EveryUpdate = rng.IntN(8) == 0; rng.IntN(4) == 0 {
@@ -359,7 +359,11 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 		labels[ribbon] = "yes"
 	}
 	hung, all := false, rng.IntN(4)
-	if rng.IntN(8) == 0 { // all that have a Timeout take it, and one that has none hangs
+	switch rng.IntN(8) {
+	case 0: // one hangs, and nothing else is amiss
+		all = 0
+		labels[does+w.boxes[rng.IntN(len(w.boxes))].name] = hang
+	case 1: // all that have a Timeout take it, and one that has none hangs
 		all = 0
 		for _, s := range w.boxes {
 			if s.Timeout > 0 {

@@ -40,6 +40,7 @@ type release struct {
 	parted   bool // half of the versions lack a step beside those with Ignore
 	crashes  bool // its replicas end before they are ready
 
+	over     chan struct{} // of the world
 	boxes    []boxStep
 	burdened *atomic.Int64 // counts runs of the step in Shadow on large pods, in all versions
 }
@@ -159,7 +160,10 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			case hangs:
 				<-ctx.Done()
 			case stuck:
-				time.Sleep(stuckFor)
+				select {
+				case <-time.After(stuckFor):
+				case <-r.over:
+				}
 			}
 			return errors.New("it is to fail")
 		},

@@ -123,6 +123,9 @@ func newWorld(plan Plan) *World {
 	w.watch.tallies, w.watch.refusals = map[string]*tally{}, map[int]int{}
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.replicas, w.paths = plan.Replicas, map[string][]string{}
+	for i := range w.releases {
+		w.releases[i].over = w.over
+	}
 	if plan.Boxes {
 		w.boxes = drawBoxes(w.stream("boxes", 0), plan.Modes && plan.settled("mode", "restore", "right", "namespace", audits))
 		for i := range w.releases {
