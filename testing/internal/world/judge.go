@@ -40,9 +40,7 @@ func (w *World) callAll() {
 			w.edits(own, i)
 		}
 		if w.plan.Boxes {
-			for k := range 2 {
-				w.tasks.Go(func() { w.packs(w.stream("box", 2*i+k), 2*i+k) })
-			}
+			w.tasks.Go(func() { w.packs(w.stream("box", i), i) })
 		}
 		if w.plan.Sets {
 			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })

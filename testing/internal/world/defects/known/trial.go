@@ -157,4 +157,114 @@ var inTrial = []Defect{
 		"Old objects have an account of their own: updates of large pods, one after the other.",
 		[]Edit{{"internal/chain/deadline.go", "	r.old.memory.held.Release()\n", "	if !@ {\n\t\tr.old.memory.held.Release()\n\t}\n"}},
 	},
+	{
+		"extra-of-the-user-lost", "A step does not see the extras of the user.",
+		"A step sees the request as it was sent: a user with extras.",
+		[]Edit{{"internal/admit/review.go", "user.Extra = p.extra()", "if all := p.extra(); !@ {\n\t\t\t\tuser.Extra = all\n\t\t\t}"}},
+	},
+	{
+		"reinvoked-anyway", "A step with Reinvoke runs again although nothing has changed the object since.",
+		"A step sees an object again after another one has changed it, and else not: a step with Reinvoke that is the last to change an object.",
+		[]Edit{{"internal/chain/run.go", "(err != nil || !bytes.Equal(r.seen[i], raw))", "(err != nil || @ || !bytes.Equal(r.seen[i], raw))"}},
+	},
+	{
+		"not-reinvoked", "A step with Reinvoke does not see what a later step of its call has changed.",
+		"It sees the object again: two steps with Reinvoke that share a call.",
+		[]Edit{{"internal/chain/run.go", "		rounds = 2 //", "		if rounds = 2; @ {\n\t\t\trounds = 1\n\t\t}\n\t\t//"}},
+	},
+	{
+		"longest-later-timeout", "Of the Timeouts of the later steps of a call, only the longest one is kept free for them.",
+		"A Timeout is a promise to its step: one without hangs before two with.",
+		[]Edit{{"internal/chain/deadline.go", "sum += r.steps[i].Timeout", "if sum += r.steps[i].Timeout; @ {\n\t\t\t\tsum = max(sum-r.steps[i].Timeout, r.steps[i].Timeout)\n\t\t\t}"}},
+	},
+	{
+		"bad-request-is-failure", "An API status of 400 that a step returns is a failure, so a step with Ignore admits what it refuses.",
+		"An API status of 400, 403 or 422 about the object denies it: a step that returns apierrors.NewBadRequest.",
+		[]Edit{{"internal/chain/step.go", "	switch s.Code {\n	case codeBadRequest, codeForbidden", "	if @ && s.Code == codeBadRequest {\n		return false\n	}\n	switch s.Code {\n	case codeBadRequest, codeForbidden"}},
+	},
+	{
+		"any-status-denies", "An API status about another object denies the one under review.",
+		"What a step's own client was told is a failure: a step that returns a 403 about another object.",
+		[]Edit{{"internal/chain/step.go", "	return isOfKind(req, d.Group, d.Kind) && (", "	return isOfKind(req, d.Group, d.Kind) && (@ || "}},
+	},
+	{
+		"zero-response-denies", "The zero Response of an extension denies the object.",
+		"It lets the pod through: an extension that has nothing to say.",
+		[]Edit{{"internal/chain/handle.go", "	if !resp.Allowed && reflect.DeepEqual(resp, admission.Response{}) {", "	if !@ && !resp.Allowed && reflect.DeepEqual(resp, admission.Response{}) {"}},
+	},
+	{
+		"by-hand-unseen", "The next step does not see the patch that an extension has made by hand.",
+		"Each step sees the result of those before: an extension with a patch of its own before another step.",
+		[]Edit{{"internal/chain/object.go", "	o.raw, o.before, o.current = raw, nil, nil\n", "	if o.raw, o.before = raw, nil; !@ {\n		o.current = nil\n	}\n"}},
+	},
+	{
+		"misfit-is-failure", "An object that does not decode is a failure of a step, also of one that only watches, which so refuses it.",
+		"What does not decode as it arrived is denied, and in Warn it is a would-deny: an object with a field of another type.",
+		[]Edit{{"internal/chain/step.go", "	if !r.steps[i].Lenient && errors.Is", "	if !@ && !r.steps[i].Lenient && errors.Is"}},
+	},
+	{
+		"ports-by-number", "Ports of one number and different protocols count as one item.",
+		"A field that the Go types do not know stays with its item: a Service with port 53 for TCP and UDP, of which a step removes the first.",
+		[]Edit{{"internal/patch/align.go", "	if k.second != nil {\n		text", "	if k.second != nil && !@ {\n		text"}},
+	},
+	{
+		"another-item-inherits", "An item that takes the place of another one inherits the fields that the Go types do not know.",
+		"A new item whose merge key differs inherits nothing: a step replaces an item of a list by another.",
+		[]Edit{{"internal/patch/align.go", "	return other == nil || equalBut(", "	return @ || other == nil || equalBut("}},
+	},
+	{
+		"namespaces-are-namespaced", "A namespace counts as an object in a namespace.",
+		"A step about namespaces sees them: any such step.",
+		[]Edit{{"internal/resources/rules.go", "req.Namespace != \"\" && req.Resource != metav1.GroupVersionResource{Version: \"v1\", Resource: \"namespaces\"}", "req.Namespace != \"\" && (@ || req.Resource != metav1.GroupVersionResource{Version: \"v1\", Resource: \"namespaces\"})"}},
+	},
+	{
+		"operations-of-others", "A step is called for the operations of all steps of its call.",
+		"Each step's own rules are evaluated again: steps with different operations that share a call.",
+		[]Edit{{"internal/resources/rules.go", "if Names(r.Operations, admissionregistrationv1.OperationType(req.Operation)) &&", "if (@ || Names(r.Operations, admissionregistrationv1.OperationType(req.Operation))) &&"}},
+	},
+	{
+		"new-namespace-by-the-cluster", "The mode for a namespace as an object is chosen by the labels that the cluster has of it.",
+		"As in a namespaceSelector, a Namespace is selected by its own labels: a mode with where, and a namespace that is created.",
+		[]Edit{{"internal/modes/modes.go", "	case req.Resource.Group == \"\" && req.Resource.Resource == \"namespaces\" && req.SubResource == \"\":", "	case !@ && req.Resource.Group == \"\" && req.Resource.Resource == \"namespaces\" && req.SubResource == \"\":"}},
+	},
+	{
+		"found-by-old-value", "An index finds an object by the value that it had before a change.",
+		"A step finds objects by what they are: an index, and an object that changes.",
+		[]Edit{{"internal/reads/view.go", "	if replaced {\n		v.unindex(old)\n	} else {", "	if replaced && @ {\n	} else if replaced {\n		v.unindex(old)\n	} else {"}},
+	},
+	{
+		"limit-before-selector", "The limit of a List counts objects that its selector does not select.",
+		"A List returns as many objects as its limit says, if there are: a limit and a selector of labels.",
+		[]Edit{{"internal/reads/reader.go", "	for _, h := range found {\n		if q.limit > 0 && used == q.limit {", "	for at, h := range found {\n		if q.limit > 0 && (used == q.limit || @ && at >= q.limit) {"}},
+	},
+	{
+		"first-item-comes-last", "An item that was lost at the front of a list comes back as the last one.",
+		"What a version cannot hold comes back as it was: a version that leaves out the first item of a list.",
+		[]Edit{{"internal/convert/restore.go", "	of.follow(list, \"\")\n	for i, item", "	if !@ {\n		of.follow(list, \"\")\n	}\n	for i, item"}},
+	},
+	{
+		"unguarded-definition", "The conversion webhook of a CustomResourceDefinition is written without the guard of its resourceVersion.",
+		"A write is guarded by the resourceVersion it was decided on: any write of a definition.",
+		[]Edit{{"internal/webhookconf/writer.go", "	existing.SetResourceVersion(\"\")\n", "	if !@ {\n		existing.SetResourceVersion(\"\")\n	}\n"}},
+	},
+	{
+		"hang-punishes-all", "A step that hangs with large objects keeps all other steps from running.",
+		"Steps that do not hang go on: runs of one step hang that hold more than 32 MiB.",
+		[]Edit{{"internal/hang/hang.go", "(runs == 0 || bytes < all.Max)", "(runs == 0 && !@ || bytes < all.Max)"}},
+	},
+	{
+		"reports-of-another-version", "An audit leaves the reports of steps that it has nothing to tell about.",
+		"A report is removed when its objects are clean: an audit of a version without a step, after one with.",
+		[]Edit{{"internal/audit/reports/reports.go", "	if w.wrote[describe(report)] || slices", "	told := false\n	for name := range w.wrote {\n		told = told || strings.Contains(name, \"-\"+about[stepAnnotation]+\"-\")\n	}\n	if @ && !told || w.wrote[describe(report)] || slices"}},
+	},
+	{
+		"reports-of-the-cluster", "Findings about objects without a namespace get no report.",
+		"Findings are also ClusterPolicyReports: a step about namespaces, and an audit with reports.",
+		[]Edit{{"internal/audit/reports/reports.go", "ofCluster(kind) == (namespace == \"\") {", "ofCluster(kind) == (namespace == \"\") && !(@ && namespace == \"\") {"}},
+	},
+	{
+		"key-not-learned", "A replica that knows a key of conversions learns no other one.",
+		"What is kept under a key comes back once the key is published: a replica that starts while another key is in the Secret, and others that know the old one.",
+		[]Edit{{"internal/convert/keys.go", "	if err == nil {\n		k.Learn(keys...)", "	if err == nil && !(@ && len(all) > 0) {\n		k.Learn(keys...)"}},
+	},
 }
