@@ -152,6 +152,9 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
+	if w.find("ConfigMap", namespace, policyName) == nil && w.find("NetworkPolicy", namespace, policyName) == nil {
+		delete(expected, "read_missing")
+	}
 	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil && !w.wanted.issued {
 		if state, err := decode(secret); err == nil {
 			expected["certificate_generation"] = int(state.CurrentID)
