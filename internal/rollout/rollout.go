@@ -183,6 +183,9 @@ func (v Versions) Order(version string, r Record) Versions {
 		return v
 	}
 	r.Trusts = string(v.Trusted())
+	if was := v[version]; !was.Removed {
+		r.Within = max(r.Within, was.Within) // its replicas may poll, which the process that orders does not know
+	}
 	next := v.sane().add(version, r)
 	for other, o := range next {
 		o.Removed = o.Removed || o.Ordered && o.Answered == 0 // an earlier order that no replica serves is not a version of its own
