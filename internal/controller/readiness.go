@@ -161,7 +161,10 @@ func (c *Controller) verify(o Observation, first string) error {
 	if c.Serving && !c.unknown && c.Lease != nil && c.versions[c.desired.Version].Ordinal == 0 {
 		return errors.New("this version has no record in the Lease yet")
 	}
-	if o.Unseen {
+	switch {
+	case o.Unseen && c.Registers && !c.OnlyTrust: // it has just been allowed to read them, and the next pass registers
+		return errors.New("the configurations have not been read yet")
+	case o.Unseen:
 		return c.Certificates.verifyRecorded(c.versions.Trusted())
 	}
 	other := first != c.desired.Version && first != ""
