@@ -329,8 +329,7 @@ func (k *requester) create(ctx context.Context, r *request) error {
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return nil // created by an attempt whose response was lost; follow checks whether it is ours
-	case apierrors.IsForbidden(err):
-		k.open = nil
+	case apierrors.IsForbidden(err): // it may have been created before, by an attempt whose response was lost
 		return fmt.Errorf("no certificate can be requested; grant create, list and watch on certificatesigningrequests: %w", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		k.open = nil
