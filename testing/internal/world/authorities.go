@@ -56,6 +56,7 @@ type authorities struct {
 	newest          []byte           // the last good certificate of the issuer
 	madeAt          time.Time        // when it was made
 	unusable        bool             // the certificate in the issuer's Secret
+	beside          []byte           // a CA in the issuer's ca.crt that verifies none of its certificates
 }
 
 // set makes the authorities of a plan.
@@ -158,7 +159,17 @@ func (w *World) signs(host string, lifetime, before time.Duration) map[string][]
 	by := w.authorities.issuer
 	w.authorities.unusable = false
 	w.mu.Unlock()
-	leaf, err := by.SignServing([]string{host}, lifetime, time.Now().Add(-before))
+	signer, chain, err := by, []byte(nil), error(nil)
+	if w.plan.inBetween() {
+		if signer, err = between(by); err == nil {
+			chain = ca.EncodeCertificate(signer.Certificate)
+		}
+	}
+	if err != nil {
+		w.violate("the issuer has no CA in between: %v", err)
+		return nil
+	}
+	leaf, err := signer.SignServing([]string{host}, lifetime, time.Now().Add(-before))
 	if err != nil {
 		w.violate("nothing can be issued: %v", err)
 		return nil
@@ -174,7 +185,7 @@ func (w *World) signs(host string, lifetime, before time.Duration) map[string][]
 		w.mu.Unlock()
 	}
 	return map[string][]byte{
-		"ca.crt": by.CertificatePEM, "tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		"ca.crt": w.further(by.CertificatePEM), "tls.crt": append(ca.EncodeCertificate(leaf.Leaf), chain...), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
 	}
 }
 
@@ -191,6 +202,10 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		return
 	}
 	defer w.authorities.busy.Unlock()
+	if own := w.stream("suspends", int(f.At)); w.plan.blind() && own.IntN(3) == 0 && f.At+shortLived+4*settling < w.plan.Lasts-quiet-settling {
+		w.suspends(own)
+		return
+	}
 	deed := ""
 	f.For = min(3*f.For, issuedFor/6, w.plan.Lasts-quiet-settling-f.At)
 	switch rng.IntN(7) {
@@ -428,7 +443,7 @@ func (w *World) keepsIssuer(kind string, is []hook) {
 	serves := func(p *process) bool {
 		return p.release.bySecret() && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > settling && p.wire.hears()
 	}
-	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < settling || !slices.ContainsFunc(w.processes, serves) ||
+	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < settling || time.Since(w.watch.undone) < settling || !slices.ContainsFunc(w.processes, serves) ||
 		w.troubledSince(time.Now(), rough, slow, spoiled, lapsed, apart, unissued, strange) {
 		return
 	}

@@ -140,6 +140,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/version" {
+		if s.w.plan.Seed%5 == 4 { // not all accounts have the right
+			writeJSON(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "the right was never given"})
+			return
+		}
 		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
 		return
 	}
@@ -174,6 +178,7 @@ type wire struct {
 
 	request  string // for a certificate, the last one
 	requests rate
+	read     map[string]time.Time // when it has last asked for an object of the program, by name
 }
 
 func (w *World) newWire(h *host, rng *rand.Rand) *wire {
@@ -277,10 +282,14 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(ctx)
 		r.Header.Set(servesHeader, "yes")
 	}
+	answered := c.rereads(r)
 	response, err := c.send(r.WithContext(ctx), to, took)
 	if err == nil && loses {
 		_ = response.Body.Close() // it was not read
 		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		answered()
 	}
 	if err != nil {
 		s.end()

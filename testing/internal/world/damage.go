@@ -14,11 +14,8 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
@@ -82,6 +79,9 @@ func without(object *unstructured.Unstructured, name string) []any {
 
 // contest has a tool take an entry from a configuration, whenever that is repaired.
 func (w *World) contest(f Fault, rng *rand.Rand) {
+	if own := w.stream("untrusts", int(f.At)); own.IntN(4) == 0 && w.untrusts(own) {
+		return
+	}
 	b := belongings[rng.IntN(2)]
 	found := w.find(b.kind, b.namespace, b.name)
 	if found == nil || !w.tools.TryLock() { // not two of them, which would fight
@@ -192,6 +192,10 @@ var resources = map[string]schema.GroupResource{
 
 // edit damages an object of the program.
 func (w *World) edit(f Fault, rng *rand.Rand) {
+	if own := w.stream("confuses", int(f.At)); own.IntN(8) == 0 {
+		w.confuses(own)
+		return
+	}
 	all := belongings
 	if w.plan.Converts {
 		all = append(slices.Clip(all), belonging{definitionKind, "", definitionName})
@@ -252,7 +256,7 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
-	if rng.IntN(5) == 0 && w.marks(b.kind, object) || w.plan.Judges && b.kind == configurations[0] && len(webhooksOf(object)) == 0 {
+	if rng.IntN(5) == 0 && w.marks(b.kind, object) || slices.Contains(configurations, b.kind) && len(webhooksOf(object)) == 0 {
 		return
 	}
 	deed, err := w.damage(object, rng)
@@ -370,49 +374,6 @@ func damageRecords(object *unstructured.Unstructured, rng *rand.Rand) (deed stri
 const intruder = "intruder"
 
 func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text) }
-
-// renewNamespace deletes the program's namespace and makes it again. The garbage collector deletes what belongs to the old
-// one, and for a while looks again.
-func (w *World) renewNamespace(Fault, *rand.Rand) {
-	w.mu.Lock()
-	again := !w.watch.renewed.IsZero() && time.Since(w.watch.renewed) < 2*quiet
-	w.watch.renewed = time.Now()
-	w.mu.Unlock()
-	if w.excuse(spoiled, settling); again { // it looks as if a tool fought, so repairs come later and later
-		w.excuse(spoiled, repairedWithin)
-	}
-	w.tell(fate, "deletes the namespace %s, and makes it again", namespace)
-	for _, b := range belongings[2:] {
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-	}
-	w.api.Remove(schema.GroupResource{Resource: "namespaces"}, "", namespace)
-	if err := w.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, UID: types.UID(fmt.Sprint("again-", time.Since(w.began)))}}); err != nil {
-		w.violate("the namespace cannot be made: %v", err)
-	}
-	for w.collect(); w.wait(time.Second); w.collect() {
-		if time.Since(w.began) > w.plan.Lasts-quiet {
-			return
-		}
-	}
-}
-
-// collect is the garbage collector, for configurations.
-func (w *World) collect() {
-	current := w.find("Namespace", "", namespace)
-	for _, b := range belongings[:2] {
-		object := w.find(b.kind, "", b.name)
-		if object == nil || current == nil {
-			continue
-		}
-		for _, owner := range object.GetOwnerReferences() {
-			if owner.UID != current.GetUID() {
-				w.tell(named("the garbage collector"), "deletes the %s", b.kind)
-				w.api.Remove(resources[b.kind], "", b.name)
-				w.observe()
-			}
-		}
-	}
-}
 
 // restore takes a backup, and restores it after a while, in which something else happens.
 func (w *World) restore(f Fault, rng *rand.Rand) {

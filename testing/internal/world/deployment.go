@@ -2,7 +2,10 @@ package world
 
 // This file is the Deployment of the program: how many replicas of which version there are.
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // deploy is the Deployment of the program: it keeps as many replicas of the wanted version as there are to be, and replaces
 // those of others one after the other.
@@ -99,6 +102,9 @@ func (w *World) endedByItself(p *process) {
 	select {
 	case <-w.over:
 	default:
+		if p.err != nil && !p.readySince.IsZero() && w.watch.overrun.IsZero() && strings.Contains(p.err.Error(), "another program uses the same fingerprint") && !w.troubledSince(p.readySince, spoiled, lapsed, apart) {
+			w.breaks("%s has given way to another program: %v", p, p.err)
+		}
 		if !w.troubledSince(p.began, slow, lapsed, strange, unissued) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}

@@ -46,6 +46,11 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text = e.Level.CapitalString() + " " + text
 	}
 	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
+	if isSwapped(text) {
+		r.w.mu.Lock()
+		r.w.swaps(r.who)
+		r.w.mu.Unlock()
+	}
 	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" && !strings.HasPrefix(fmt.Sprint(all.Fields["step"]), boxed) { // they hang and fail
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()

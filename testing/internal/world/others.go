@@ -4,8 +4,11 @@ package world
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,12 +18,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// other is the Service, or the host, of another program.
-const other = "other.example"
+// other is the Service of another program, and the beginning of its host.
+const other = "other"
 
 // another starts a program under the same fingerprint, with another address or in another namespace. It ends with an error,
 // and nothing else changes.
-func (w *World) another(_ Fault, rng *rand.Rand) {
+func (w *World) another(f Fault, rng *rand.Rand) {
 	const within = time.Minute
 	w.excuse(strange, 4*within+settling)
 	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
@@ -35,7 +38,16 @@ func (w *World) another(_ Fault, rng *rand.Rand) {
 		if !stands || w.plan.Split { // it would take the place of ours, for which a serving half does not speak
 			return
 		}
-		w.startAnother(steps, elsewhere, rng, within, (*eirinix.ExtensionManager).Run)
+		var replicas sync.WaitGroup // none of which may end ours
+		for n := range 1 + w.stream("replicas", int(f.At)).IntN(3) {
+			own := w.stream("another replica", n)
+			replicas.Go(func() {
+				if w.wait(time.Duration(own.Int64N(int64(time.Second)))) {
+					w.startAnother(n+1, steps, elsewhere, own, within, (*eirinix.ExtensionManager).Run)
+				}
+			})
+		}
+		replicas.Wait()
 		if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 			return
 		}
@@ -51,13 +63,13 @@ func (w *World) overrun(steps release, rng *rand.Rand) {
 	for e := range excuses {
 		w.excuse(e, takenOver+backsOff+2*settling)
 	}
-	w.startAnother(steps, false, rng, takenOver, func(m *eirinix.ExtensionManager, ctx context.Context) error {
+	w.startAnother(1, steps, false, rng, takenOver, func(m *eirinix.ExtensionManager, ctx context.Context) error {
 		began := time.Now()
 		if err := m.RegisterExtensions(); err != nil {
 			return err
 		}
 		w.mu.Lock()
-		w.watch.ordered = began
+		w.watch.ordered, w.watch.overrun = began, began
 		all := slices.Clone(w.processes)
 		w.mu.Unlock()
 		err := m.Run(ctx)
@@ -75,21 +87,21 @@ func (w *World) overrun(steps release, rng *rand.Rand) {
 	})
 }
 
-func (w *World) startAnother(steps release, elsewhere bool, rng *rand.Rand, within time.Duration, run func(*eirinix.ExtensionManager, context.Context) error) {
-	h := newHost("another program")
+func (w *World) startAnother(n int, steps release, elsewhere bool, rng *rand.Rand, within time.Duration, run func(*eirinix.ExtensionManager, context.Context) error) {
+	h := newHost(fmt.Sprint("another program/", n))
 	c := w.newWire(h, rng)
-	m := w.newManager(h, c, h.name, "10.3.0.1:"+port, steps, func(o *eirinix.ManagerOptions) {
+	m := w.newManager(h, c, h.name, fmt.Sprintf("10.3.0.%d:%s", n, port), steps, func(o *eirinix.ManagerOptions) {
 		o.Certificates = nil // those are not for its host
 		switch {
 		case elsewhere:
 			o.WebhookNamespace = "shop"
 		case w.plan.URL:
-			o.Host = other
+			o.Host = other + ".example.com"
 		default:
 			o.ServiceName = other
 		}
 	})
-	if err := steps.add(m); err != nil {
+	if err := errors.Join(steps.add(m), m.Validate()); err != nil {
 		w.violate("another program cannot be made: %v", err)
 		return
 	}
@@ -145,6 +157,7 @@ const mark = "mark"
 
 // marks has another client add something of its own to an object, which stays as long as the object. It reports whether it did.
 func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
+	added := false
 	switch kind {
 	case "Secret":
 		if unstructured.SetNestedField(object.Object, encoded([]byte(mark)), "data", mark) != nil {
@@ -157,6 +170,7 @@ func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 		}
 		all[mark] = mark
 		object.SetLabels(all)
+		added = invents(object)
 	default:
 		return false
 	}
@@ -168,7 +182,10 @@ func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.watch.marked == nil {
-		w.watch.marked = map[string]types.UID{}
+		w.watch.marked, w.watch.invented = map[string]types.UID{}, map[string]types.UID{}
+	}
+	if added {
+		w.watch.invented[kind] = object.GetUID()
 	}
 	w.watch.marked[kind] = object.GetUID()
 	return true

@@ -142,6 +142,11 @@ func (w *World) cannot(began time.Time, what string, err error) {
 }
 
 func (w *World) rotate(f Fault, rng *rand.Rand) {
+	if own := w.stream("annotates", int(f.At)); !w.plan.Issued && own.IntN(4) == 0 {
+		w.annotates(own)
+		return
+	}
+	w.wants()
 	if p := w.any(rng); p != nil && !w.plan.Split && !p.release.issued && rng.IntN(2) == 0 {
 		w.tell(p, "is asked for a rotation of the CA")
 		ctx, cancel := w.ctx()
@@ -183,6 +188,7 @@ func (w *World) distrust(f Fault, rng *rand.Rand) {
 		return // it has no CA
 	}
 	w.excuse(evicted, 10*time.Minute)
+	w.wants()
 	w.mu.Lock()
 	asked := time.Now()
 	w.watch.asked = asked
@@ -256,9 +262,12 @@ func (w *World) cron() {
 	last := w.releases[0]
 	for wait := time.Second; w.wait(wait); wait = registersEvery {
 		w.mu.Lock()
-		wanted := w.wanted
+		wanted, suspended := w.wanted, w.watch.suspended
 		rolls := slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation })
 		w.mu.Unlock()
+		if time.Now().Before(suspended) {
+			continue
+		}
 		if !rolls && !wanted.crashes {
 			last = wanted
 		}
@@ -285,7 +294,14 @@ func (w *World) orders(r release, rng *rand.Rand) {
 	w.watch.ordered = time.Now()
 	clear(w.watch.force) // it registers its steps, and no others
 	w.mu.Unlock()
-	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error { return m.RegisterExtensions() })
+	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error {
+		began := time.Now()
+		err := m.RegisterExtensions()
+		if err == nil {
+			w.isRegistered(r, began)
+		}
+		return err
+	})
 }
 
 // changeMode changes the mode of a step.

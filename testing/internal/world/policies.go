@@ -91,6 +91,7 @@ func (w *World) late() {
 		w.tell(fate, "makes the policy")
 		w.rights.unserve(false)
 		w.policyBecomes(next)
+		w.joins()
 	}
 }
 

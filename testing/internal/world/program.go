@@ -78,6 +78,7 @@ func (w *World) start(r release) *process {
 		ended: make(chan struct{}), gone: make(chan struct{}), began: time.Now(),
 	}
 	p.wire = w.newWire(p.host, w.stream("wire", n))
+	p.host.opened = func(mux *http.ServeMux) { w.tasks.Go(func() { w.opens(p, mux) }) }
 	p.manager = w.newManager(p.host, p.wire, name, p.address, r, func(o *eirinix.ManagerOptions) {
 		if p.wire.serves = w.plan.Split; p.wire.serves {
 			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
@@ -193,12 +194,14 @@ func (p *process) terminate() {
 	p.leave()
 	p.stop()
 	p.w.tasks.Go(func() { p.w.arrives(p) })
+	p.w.tasks.Go(func() { p.w.trickles(p) })
 	select {
 	case <-p.ended:
 	case <-time.After(time.Second):
 		if p.ready() {
 			p.w.violate("%s is stopping, and says that it is ready", p)
 		}
+		p.w.stillFollows(p)
 	}
 	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -33,41 +34,48 @@ const (
 
 // promises is what the world knows of them. World.mu guards it.
 type promises struct {
-	tallies   map[string]*tally // by the end of the path
-	refusals  map[int]int       // of calls, by status
-	converted int               // objects
-	until     [excuses]time.Time
-	force     map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
-	covered   map[string]time.Time // since when every live version declares a step
-	writes    map[string]*rate     // of the program's objects, by name
-	digests   map[string]string    // the names of steps, by the version that has them
-	gone      map[string]bool      // versions that are recorded so
-	foreign   map[string]time.Time // CAs that nothing needs, since when
-	marked    map[string]types.UID // kinds of objects to which another client has added something, and which object
-	evicted   [][]byte             // CAs that a rotation with Distrust has taken out of force
-	strict    map[string]time.Time // since when every live version declares that a step denies
-	mild      map[string]time.Time // since when none does
-	written   map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
-	adopted   bool                 // the CA of another client, while no configuration pinned one
-	keyless   bool                 // the key of conversions is lost
-	estranged bool                 // another client has put its CA in place of ours while that could not be repaired: who starts then cannot know it
-	late      time.Duration        // by which an API server has been behind at most
-	ordered   time.Time            // when a person has last registered a version
-	spells    time.Time            // until then, the ConfigMap of modes may hold a word that is none
-	asked     time.Time            // when a person has last asked for a rotation with Distrust
-	renewed   time.Time            // when the namespace was last deleted and made again
-	damaged   time.Time            // when an object of the program was last harmed
-	contest   time.Time            // when a tool has last reverted a configuration
-	stirred   time.Time            // when something has happened that makes replicas ask
-	left      map[string]time.Time // when a version was last replaced in the configurations
-	lonely    time.Time            // the last moment at which no replica was ready
-	rotatedBy time.Time            // when a tool has last done something, of which it writes no Events
-	questions map[string]*rate     // about CAs, by the kind of the configuration
-	overflows time.Time            // until then, shops may lose values
-	unbroken  time.Time            // when a policy that a step cannot read has gone
-	keys      keyring              // of conversions
-	stored    []storedShop
-	taught    time.Time // when a replica has last lived that converts the third version of shops
+	tallies                    map[string]*tally // by the end of the path
+	refusals                   map[int]int       // of calls, by status
+	converted                  int               // objects
+	until                      [excuses]time.Time
+	force                      map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
+	covered                    map[string]time.Time // since when every live version declares a step
+	writes                     map[string]*rate     // of the program's objects, by name
+	digests                    map[string]string    // the names of steps, by the version that has them
+	gone                       map[string]bool      // versions that are recorded so
+	foreign                    map[string]time.Time // CAs that nothing needs, since when
+	versions                   rollout.Versions     // as they were recorded last
+	recordedAt                 map[string]time.Time // when the steps of a version have changed there
+	marked                     map[string]types.UID // kinds of objects to which another client has added something, and which object
+	invented                   map[string]types.UID // the same of entries
+	evicted                    [][]byte             // CAs that a rotation with Distrust has taken out of force
+	strict                     map[string]time.Time // since when every live version declares that a step denies
+	mild                       map[string]time.Time // since when none does
+	written                    map[string]hook      // entries as they were registered first, without a caBundle, by their version and name
+	adopted                    bool                 // the CA of another client, while no configuration pinned one
+	keyless                    bool                 // the key of conversions is lost
+	estranged                  bool                 // another client has put its CA in place of ours while that could not be repaired: who starts then cannot know it
+	late                       time.Duration        // by which an API server has been behind at most
+	ordered                    time.Time            // when a person has last registered a version
+	spells                     time.Time            // until then, the ConfigMap of modes may hold a word that is none
+	asked                      time.Time            // when a person has last asked for a rotation with Distrust
+	renewed                    time.Time            // when the namespace was last deleted and made again
+	damaged                    time.Time            // when an object of the program was last harmed
+	contest                    time.Time            // when a tool has last reverted a configuration
+	stirred                    time.Time            // when something has happened that makes replicas ask
+	left                       map[string]time.Time // when a version was last replaced in the configurations
+	lonely                     time.Time            // the last moment at which no replica was ready
+	rotatedBy                  time.Time            // when a tool has last done something, of which it writes no Events
+	questions                  map[string]*rate     // about CAs, by the kind of the configuration
+	overflows                  time.Time            // until then, shops may lose values
+	unbroken                   time.Time            // when a policy that a step cannot read has gone
+	keys                       keyring              // of conversions
+	stored                     []storedShop
+	undone                     time.Time // when a tool has last put caBundles back
+	suspended                  time.Time // until then, the CronJob of a split deployment rests
+	overrun                    time.Time // when another program was last registered by a person
+	rotations, rotationsWanted int       // that have begun, and that were asked for
+	taught                     time.Time // when a replica has last lived that converts the third version of shops
 }
 
 // excuse lets a promise rest from now on, for d.
@@ -153,6 +161,8 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 		w.breaks("the step %s is registered before there is what it requires", reader)
 	}
 	w.keepsIssuer(kind, after)
+	w.leavesOut(kind, after)
+	w.keeps(kind, was, is)
 	w.questions(kind, was, is)
 	var gone []string
 	for _, h := range before {

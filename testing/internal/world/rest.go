@@ -52,6 +52,9 @@ func (w *World) wrote(name string) {
 	if now == of.last {
 		return
 	}
+	if belongings[i].kind == "Secret" {
+		w.rotates(of.last, now)
+	}
 	of.last = now
 	if belongings[i].kind == "Secret" && now != nil {
 		w.secrets = append(w.secrets, now)
@@ -219,6 +222,8 @@ func (w *World) complete() {
 	for _, p := range w.processes {
 		if p.readySince.IsZero() {
 			w.breaks("at rest, %s is not ready", p)
+		} else if !p.endpoint {
+			w.breaks("at rest, %s is not ready any more", p)
 		}
 		if p.generation == w.generation {
 			fresh++
@@ -244,6 +249,10 @@ func (w *World) complete() {
 		if asked := secret.GetAnnotations()[certsecret.DistrustAnnotation]; err != nil || asked != "" && asked == fmt.Sprint(state.CurrentID) {
 			w.breaks("at rest, the distrusted CA %s still signs (%v)", asked, err)
 		}
+		if err == nil {
+			w.mirrors(secret, state)
+			w.distrusted(state)
+		}
 	}
 	if w.plan.Converts {
 		w.defined()
@@ -263,6 +272,7 @@ func (w *World) complete() {
 		if v := object.GetAnnotations()[webhookconf.VersionAnnotation]; v == "" {
 			w.breaks("at rest, the %s carries no version", kind)
 		}
+		w.pins(kind, object)
 		names := ""
 		for _, h := range webhooksOf(object) {
 			names += " " + h.Name

@@ -172,6 +172,7 @@ func (w *World) recorded(versions rollout.Versions) {
 			}
 		}
 	}
+	w.grow(versions)
 	if w.plan.Modes || w.plan.Unregister { // a change of a mode makes another version; with UnregisterOnStop, no other replica is expected
 		return
 	}

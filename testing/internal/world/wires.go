@@ -37,8 +37,9 @@ type host struct {
 	dead   bool          // no connection is accepted or works any more
 	silent chan struct{} // closed when bytes flow again; nil while they do
 	open   map[*conn]struct{}
-	mux    *http.ServeMux // of its server; nil before it listens
-	since  time.Time      // when it began to listen
+	mux    *http.ServeMux       // of its server; nil before it listens
+	since  time.Time            // when it began to listen
+	opened func(*http.ServeMux) // is called when it does; nil for none
 }
 
 // serves returns the mux of the server that listens; nil if there is none.
@@ -59,6 +60,9 @@ func (h *host) listens(mux *http.ServeMux) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mux, h.since = mux, time.Now()
+	if h.opened != nil && mux != nil {
+		h.opened(mux)
+	}
 }
 
 func newHost(name string) *host { return &host{name: name, open: map[*conn]struct{}{}} }

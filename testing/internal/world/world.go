@@ -185,6 +185,7 @@ func (w *World) run() Result {
 	if w.plan.Wide {
 		w.tasks.Go(w.movesTenants)
 	}
+	w.tasks.Go(w.minutes)
 	if w.plan.Callers {
 		w.tasks.Go(w.visits)
 	}

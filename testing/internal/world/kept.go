@@ -1,0 +1,101 @@
+package world
+
+// This file is what each write of a configuration keeps: its owner, what other clients have added to an entry, and the hashes of
+// the CAs that it trusts.
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// invented is a field of an entry that this library does not know, as a newer API has one.
+const invented = "invented"
+
+// invents has another client add a field to an entry. It reports whether there is one.
+func invents(object *unstructured.Unstructured) bool {
+	hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+	if len(hooks) == 0 {
+		return false
+	}
+	hooks[len(hooks)-1].(map[string]any)[invented] = mark
+	return unstructured.SetNestedSlice(object.Object, hooks, "webhooks") == nil
+}
+
+// keeps looks at what a change of a configuration keeps. The caller holds mu.
+func (w *World) keeps(kind string, was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || kind == definitionKind || was.GetUID() != is.GetUID() || w.excused(spoiled, time.Now()) {
+		return // a backup brings back what was
+	}
+	owned := func(o *unstructured.Unstructured) bool {
+		current := w.find("Namespace", "", namespace)
+		for _, owner := range o.GetOwnerReferences() {
+			if current == nil || owner.UID == current.GetUID() {
+				return true
+			}
+		}
+		return false
+	}
+	if owned(was) && !owned(is) {
+		w.breaks("the %s was owned by the namespace, and is not any more", kind)
+	}
+	if w.watch.invented[kind] != is.GetUID() {
+		return
+	}
+	before, after := inventedIn(was), inventedIn(is)
+	for _, h := range webhooksOf(is) {
+		if slices.Contains(before, h.Name) && !slices.Contains(after, h.Name) {
+			w.breaks("the entry %s of the %s lacks the field that another client has added", h.Name, kind)
+		}
+	}
+}
+
+// inventedIn returns the names of the entries with a field that another client has added.
+func inventedIn(object *unstructured.Unstructured) (names []string) {
+	hooks, _ := object.Object["webhooks"].([]any)
+	for _, h := range hooks {
+		if h, ok := h.(map[string]any); ok && h[invented] != nil {
+			name, _ := h["name"].(string)
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// pins sees that a configuration at rest pins the CAs in its caBundles, but for those that others have added. The caller holds mu.
+func (w *World) pins(kind string, object *unstructured.Unstructured) {
+	pinned := strings.Split(object.GetAnnotations()[webhookconf.PinsAnnotation], ",")
+	for _, c := range ca.SplitBundle(bundlesOf(object)) {
+		if w.watch.foreign[string(ca.EncodeCertificate(c))].IsZero() && c.Subject.CommonName != overwriter && !slices.Contains(pinned, ca.HashOf(c)) {
+			w.breaks("at rest, the %s does not pin the CA %s, which it trusts", kind, c.Subject)
+		}
+	}
+}
+
+// isRegistered looks at the configurations after RegisterExtensions has succeeded: they hold each step that has a call of its own.
+func (w *World) isRegistered(r release, began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.watch.ordered.Equal(began) && w.watch.ordered.After(began) || w.watch.damaged.After(began) || w.troubledSince(began, slow, spoiled, lapsed, strange) {
+		return
+	}
+	for _, kind := range configurations {
+		for _, step := range r.steps {
+			name, mutates := step, kind == configurations[0]
+			if step != reader && mutates {
+				name += "-sets"
+			}
+			if step == reader && !mutates || step != reader && !r.isolated[step] || mutates && r.judges {
+				continue
+			}
+			if !slices.ContainsFunc(webhooksOf(w.history[kind].last()), func(h hook) bool { return strings.HasPrefix(h.Name, name+".") }) {
+				w.breaks("RegisterExtensions of %s has succeeded, and the %s lacks step %s", r.name, kind, name)
+			}
+		}
+	}
+}

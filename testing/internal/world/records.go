@@ -1,0 +1,51 @@
+package world
+
+// This file is how records of versions change: what a replica has written of its version only grows.
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+)
+
+// grow compares the records with those of before. The caller holds mu.
+func (w *World) grow(versions rollout.Versions) {
+	before := w.watch.versions
+	w.watch.versions = versions
+	for version, r := range versions {
+		if w.watch.recordedAt == nil {
+			w.watch.recordedAt = map[string]time.Time{}
+		}
+		if was, there := before[version]; !there || was.Ordinal != r.Ordinal || !reflect.DeepEqual(was.Steps, r.Steps) {
+			w.watch.recordedAt[version] = time.Now()
+		}
+	}
+	if w.troubledSince(time.Now(), spoiled, lapsed, strange) {
+		return // another client has written them
+	}
+	for version, was := range before {
+		is, there := versions[version]
+		if !there || is.Ordinal != was.Ordinal || was.Removed || is.Removed {
+			continue
+		}
+		name := stepsOf(was)
+		if is.Within < was.Within {
+			w.breaks("the record of the version with the steps %s says that it answers within %d s, and before, %d", name, is.Within, was.Within)
+		}
+		if is.Ordered && is.Probed == 0 {
+			continue // a person has registered it, which makes a new record
+		}
+		if is.Probed < was.Probed || is.Answered < was.Answered {
+			w.breaks("the record of the version with the steps %s goes back: it was asked %d times (before: %d), of which it has answered %d (%d)", name, is.Probed, was.Probed, is.Answered, was.Answered)
+		}
+		for path, keys := range was.Steps {
+			for _, key := range keys {
+				if !slices.Contains(is.Steps[path], key) {
+					w.breaks("the record of the version with the steps %s no longer has %s on the path %s", name, key, path)
+				}
+			}
+		}
+	}
+}
