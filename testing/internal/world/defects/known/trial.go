@@ -267,4 +267,186 @@ var inTrial = []Defect{
 		"What is kept under a key comes back once the key is published: a replica that starts while another key is in the Secret, and others that know the old one.",
 		[]Edit{{"internal/convert/keys.go", "	if err == nil {\n		k.Learn(keys...)", "	if err == nil && !(@ && len(all) > 0) {\n		k.Learn(keys...)"}},
 	},
+	{
+		"reserve-too-late", "A certificate of an issuer that is close to its end is replaced only when it is over.",
+		"It is replaced when nine tenths of its life are over: a split deployment, and no RegisterExtensions after an issuer's new CA.",
+		[]Edit{
+			{"internal/controller/issued.go", "/ reserve)\n", "/ reserve)\n\tif @ {\n\t\tdeadline = leaf.NotAfter\n\t}\n"},
+		},
+	},
+	{
+		"doubt-remembered", "That a caBundle has trusted the next certificate counts, although it did not meanwhile.",
+		"A new certificate waits ten seconds from when every caBundle trusts it: a tool takes its CA from a caBundle, which is repaired.",
+		[]Edit{
+			{"internal/controller/issued.go", "\t\tif f.trusted = nil; f.since.IsZero() {\n", "\t\tif !@ {\n\t\t\tf.trusted = nil\n\t\t}\n\t\tif f.since.IsZero() {\n"},
+		},
+	},
+	{
+		"lease-alone", "The order in the Lease alone decides which version is first, whatever stands in the configurations.",
+		"The version that stands repairs its registration: the Lease is lost in a rollout, and a configuration after that.",
+		[]Edit{
+			{"internal/controller/rollout.go", "\tc.standing = standing\n", "\tif c.standing = standing; @ {\n\t\tstanding = \"\"\n\t}\n"},
+		},
+	},
+	{
+		"register-retains-distrusted", "RegisterExtensions keeps a distrusted CA for as long as any other.",
+		"No caBundle holds a distrusted CA: a split deployment, and a RotateCA with Distrust that is interrupted.",
+		[]Edit{
+			{"internal/controller/registration.go", "\tif plan.Distrusted {\n", "\tif plan.Distrusted && !@ {\n"},
+		},
+	},
+	{
+		"older-ca-adopted", "A replica adopts a CA from its copy of the Secret that is older than the one that it signs with.",
+		"A Secret that was set back is put right: an earlier state is put into it.",
+		[]Edit{
+			{"internal/certsecret/store.go", "\tif f.authority == nil || f.outcome != Adopted {\n", "\tif @ {\n\t\tf = s.judge(secret, nil, newAllowlist(known, pinned))\n\t}\n\tif f.authority == nil || f.outcome != Adopted {\n"},
+		},
+	},
+	{
+		"owner-lost", "A configuration loses its owner when another version registers.",
+		"A configuration is owned by the namespace: a rollout.",
+		[]Edit{
+			{"internal/webhookconf/forms.go", "\towners := object.GetOwnerReferences()\n", "\tif was := object.GetAnnotations()[VersionAnnotation]; @ && was != \"\" && was != d.Version {\n\t\tobject.SetOwnerReferences(nil)\n\t\td.Options.OwnedBy = nil\n\t}\n\towners := object.GetOwnerReferences()\n"},
+		},
+	},
+	{
+		"late-lease-reverts", "A replica with a late copy of the Lease reverts what another version has written.",
+		"The version that stands is first while a replica of it lives: watches that are late in a rollout.",
+		[]Edit{
+			{"internal/controller/rollout.go", "\tif c.Lease == nil || c.unknown || c.Once || c.unreached", "\tif @ || c.Lease == nil || c.unknown || c.Once || c.unreached"},
+		},
+	},
+	{
+		"arriving-cut", "A stop cuts a connection on which a further request is arriving.",
+		"No call fails at a stop: a call whose body arrives at the end of the DrainDelay.",
+		[]Edit{
+			{"internal/serving/connections.go", "\t\tif !x.used {\n", "\t\tif !x.used || @ && !x.busy {\n"},
+		},
+	},
+	{
+		"replace-unwoken", "A change of the steps in a running program waits for the next pass.",
+		"A step is registered within seconds after what it waits for is there.",
+		[]Edit{
+			{"serve.go", "\t\t\tp.objects.Wake()\n", "\t\t\tif !@ {\n\t\t\t\tp.objects.Wake()\n\t\t\t}\n"},
+		},
+	},
+	{
+		"unconfirmed-never", "The next CA signs although nothing has confirmed that every caBundle holds it.",
+		"Every configuration is read anew before a CA signs: a tool takes the next CA from a caBundle.",
+		[]Edit{
+			{"internal/controller/ownca.go", "\t\tif step.Action == ca.Activate {\n", "\t\tif step.Action == ca.Activate && !@ {\n"},
+		},
+	},
+	{
+		"version-forbidden", "A program whose account may not read the version of the API server does not start.",
+		"An API server that answers with Forbidden does respond: a cluster without the usual rights of all accounts.",
+		[]Edit{
+			{"run.go", "\t\tif apierrors.IsForbidden(err) {\n", "\t\tif apierrors.IsForbidden(err) && !@ {\n"},
+		},
+	},
+	{
+		"background-ends-first", "What a program follows ends with the signal to stop, and not after the last call.",
+		"Background tasks end after the server has been drained.",
+		[]Edit{
+			{"run.go", "\tbackground, stopBackground := context.WithCancel(context.WithoutCancel(ctx))\n", "\tbackground, stopBackground := context.WithCancel(context.WithoutCancel(ctx))\n\tif @ {\n\t\tstopBackground()\n\t\tbackground, stopBackground = context.WithCancel(ctx)\n\t}\n"},
+		},
+	},
+	{
+		"held-untold", "RegisterExtensions succeeds although a step waits and is not registered.",
+		"It returns the steps that wait as an error: a kind that is not served.",
+		[]Edit{
+			{"register.go", "\treturn steps.held()\n", "\tif @ {\n\t\treturn nil\n\t}\n\treturn steps.held()\n"},
+		},
+	},
+	{
+		"opens-unaware", "A replica opens its port before it knows the paths of other versions.",
+		"API servers can call as soon as the port is open: a restart with other steps where a balancer asks for no readiness.",
+		[]Edit{
+			{"serve.go", "*p.resolved.Load(), p.routes(ctx))", "*p.resolved.Load(), map[bool]map[string]rollout.Route{false: p.routes(ctx)}[@])"},
+		},
+	},
+	{
+		"waits-for-the-quickest", "A record says how soon the last replica that wrote it answers, and not the slowest.",
+		"A version is not recorded as gone while a replica of it runs: some replicas poll the Lease, in a rollout.",
+		[]Edit{
+			{"internal/rollout/rollout.go", "max(r.Within, initial.Within)\n", "map[bool]int64{false: max(r.Within, initial.Within), true: initial.Within}[@]\n"},
+		},
+	},
+	{
+		"clock-of-another", "The next pass is due by a clock that is behind, so a replica passes without a pause.",
+		"A program at rest does nothing: the clock of the API server is behind.",
+		[]Edit{
+			{"internal/controller/controller.go", "\treturn c.Now().Add(at.Sub(now))\n", "\tif @ {\n\t\treturn at\n\t}\n\treturn c.Now().Add(at.Sub(now))\n"},
+		},
+	},
+	{
+		"rotation-late", "A CA is replaced shortly before its end.",
+		"A rotation begins at half of the CA's life.",
+		[]Edit{
+			{"internal/ca/rotation.go", "\treturn certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)\n", "\tif @ {\n\t\treturn certificate.NotAfter.Add(-certificate.NotAfter.Sub(certificate.NotBefore) / 10)\n\t}\n\treturn certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)\n"},
+		},
+	},
+	{
+		"handled-forgotten", "One annotation on the Secret requests rotations for ever.",
+		"Each new value triggers one rotation.",
+		[]Edit{
+			{"internal/certsecret/advance.go", "\t\tstate.Handled = state.Request\n", "\t\tif !@ {\n\t\t\tstate.Handled = state.Request\n\t\t}\n"},
+		},
+	},
+	{
+		"mirror-stays", "The keys tls.crt, tls.key and ca.crt of the Secret stay wrong once they differ from its state.",
+		"They hold the current CA: another client changes one of them.",
+		[]Edit{
+			{"internal/certsecret/inspect.go", "mirrorFault(data, f.authority); f.reason != \"\" {", "mirrorFault(data, f.authority); f.reason != \"\" && !@ {"},
+		},
+	},
+	{
+		"asked-when-over", "The next certificate is requested when the last one is over.",
+		"It is requested at two thirds of its life: a signer.",
+		[]Edit{
+			{"internal/certsource/csr.go", "\tk.renewAt = leaf.NotBefore.Add(ca.RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), mathrand.Float64()*2-1))\n", "\tk.renewAt = leaf.NotBefore.Add(ca.RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), mathrand.Float64()*2-1))\n\tif @ {\n\t\tk.renewAt = leaf.NotAfter\n\t}\n"},
+		},
+	},
+	{
+		"whole-trust-store", "A replica registers all CAs of its source, also those that verify no certificate of it.",
+		"A replica registers only the CAs that verify its certificate: a ca.crt with further CAs.",
+		[]Edit{
+			{"internal/certsource/served.go", "\tif roots == nil {\n", "\tif roots == nil || @ {\n"},
+		},
+	},
+	{
+		"chain-of-one", "Certificates of CAs in between are not taken from the source.",
+		"A certificate with its chain is served: an issuer with a CA in between.",
+		[]Edit{
+			{"internal/certsource/material.go", "\t\tcertificate.Certificate = append(certificate.Certificate, c.Raw)\n", "\t\tif i == 0 || !@ {\n\t\t\tcertificate.Certificate = append(certificate.Certificate, c.Raw)\n\t\t}\n"},
+		},
+	},
+	{
+		"newer-api-dropped", "Fields of an entry that this library does not know are dropped with each write.",
+		"What a newer API or another tool added survives: a field is added to an entry.",
+		[]Edit{
+			{"internal/webhookconf/writer.go", "\tif old == nil || equality", "\tif @ || old == nil || equality"},
+		},
+	},
+	{
+		"pins-stay", "The annotation with the pinned CAs stays as it was first written.",
+		"A configuration pins the CAs of its caBundles: RotateCA.",
+		[]Edit{
+			{"internal/webhookconf/writer.go", "\t\tannotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), \",\"))\n", "\t\tif !@ || desired.GetAnnotations()[PinsAnnotation] == \"\" {\n\t\t\tannotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), \",\"))\n\t\t}\n"},
+		},
+	},
+	{
+		"trust-as-slow-as-entries", "Repairs of caBundles that are reverted again and again wait for up to ten minutes.",
+		"They wait up to 15 s, because every call fails without them: a tool that reverts caBundles.",
+		[]Edit{
+			{"internal/controller/controller.go", "newDrift(trustTroubleMost),", "newDrift(map[bool]time.Duration{false: trustTroubleMost, true: maxTrouble}[@]),"},
+		},
+	},
+	{
+		"probes-need-certificates", "The health endpoints ask for the certificate of a caller.",
+		"Health endpoints stay open: ClientCA.",
+		[]Edit{
+			{"internal/serving/server.go", "\tswitch r.URL.Path {\n\tcase \"/healthz\":", "\tif @ && s.Clients != nil && s.Clients.Check(r.TLS) != nil {\n\t\ts.refuse(w, r, ErrNoClientCertificate)\n\t\treturn\n\t}\n\tswitch r.URL.Path {\n\tcase \"/healthz\":"},
+		},
+	},
 }
