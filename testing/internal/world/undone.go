@@ -41,6 +41,9 @@ func (w *World) untrusts(rng *rand.Rand) bool {
 		return false
 	}
 	defer w.tools.Unlock()
+	if time.Since(w.began) > w.plan.Lasts-quiet-settling-undoneFor {
+		return true
+	}
 	if of.issued {
 		if !w.authorities.busy.TryLock() {
 			return false
