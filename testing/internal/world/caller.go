@@ -141,11 +141,16 @@ func (v verdict) String() string {
 	return "admitted"
 }
 
-// entries are the names of those that were called.
+// entries are the names of those that were called, and why calls have failed that is ignored.
 func (v verdict) entries() string {
 	var names []string
 	for _, h := range v.called {
 		names = append(names, h.Name)
+	}
+	for _, one := range v.said {
+		if one.failed != nil {
+			names = append(names, fmt.Sprintf("%s has failed: %v", one.Name, one.failed))
+		}
 	}
 	return strings.Join(names, ", ")
 }
