@@ -37,10 +37,13 @@ func bundles(object *unstructured.Unstructured) map[string][]byte {
 func (w *World) untrusts(rng *rand.Rand) bool {
 	b := belongings[rng.IntN(2)]
 	found, of := w.find(b.kind, b.namespace, b.name), w.live(rng)
-	if found == nil || w.plan.Split || w.plan.Unregister || of.signed || !w.plan.settled("distrust", "edit", "deletion", "restore") || !w.calm(settling) || !w.tools.TryLock() { // not two of them, which would fight
+	if found == nil || w.plan.Split || w.plan.Unregister || of.signed || !w.calm(settling) || !w.tools.TryLock() { // not two of them, which would fight
 		return false
 	}
 	defer w.tools.Unlock()
+	if found = w.find(b.kind, b.namespace, b.name); found == nil {
+		return true
+	}
 	if time.Since(w.began) > w.plan.Lasts-quiet-settling-undoneFor {
 		return true
 	}
