@@ -27,6 +27,11 @@ type tally struct {
 // tallied changes the tally of the path that a webhook calls.
 func (w *World) tallied(to admissionregistrationv1.WebhookClientConfig, change func(*tally)) {
 	_, at := webhookconf.TargetOf(to)
+	w.tallyAt(at, change)
+}
+
+// tallyAt changes the tally of a path.
+func (w *World) tallyAt(at string, change func(*tally)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.watch.tallies[path.Base(at)]

@@ -49,6 +49,7 @@ func (w *World) opens(p *process, mux *http.ServeMux) {
 			}
 			answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, at+"?timeout=5s", bytes.NewReader(body))
 			request.Header.Set("Content-Type", "application/json")
+			w.tallyAt(at, func(t *tally) { t.sent++ })
 			mux.ServeHTTP(answer, request)
 			if answer.Code == http.StatusServiceUnavailable || answer.Code == http.StatusNotFound {
 				w.violate("%s opens its port, and answers %d on the path %s, which another version has recorded: %s", p, answer.Code, at, answer.Body)
