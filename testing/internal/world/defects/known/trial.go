@@ -449,4 +449,14 @@ var inTrial = []Defect{
 			{"internal/serving/server.go", "\tswitch r.URL.Path {\n\tcase \"/healthz\":", "\tif @ && s.Clients != nil && s.Clients.Check(r.TLS) != nil {\n\t\ts.refuse(w, r, ErrNoClientCertificate)\n\t\treturn\n\t}\n\tswitch r.URL.Path {\n\tcase \"/healthz\":"},
 		},
 	},
+	{
+		"extension-gets-the-original", "An Extension gets the pod itself that its patch is compared with.",
+		"The pod is Handle's own copy: an Extension that changes it in place.",
+		[]Edit{{"internal/chain/handle.go", "		return copiedPod(onPod.pod), nil\n", "		if @ {\n\t\t\treturn onPod.pod, nil\n\t\t}\n		return copiedPod(onPod.pod), nil\n"}},
+	},
+	{
+		"extension-changes-later", "What an Extension does to its pod after PatchFromPod reaches the steps behind it.",
+		"PatchFromPod does not keep the pod: an Extension that goes on with it, and shares its call.",
+		[]Edit{{"internal/chain/handle.go", "		onPod.after = copiedPod(pod)\n", "		if onPod.after = copiedPod(pod); @ {\n\t\t\tonPod.after = pod\n\t\t}\n"}},
+	},
 }
