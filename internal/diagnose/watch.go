@@ -67,7 +67,7 @@ type watcher struct {
 	log   logr.Logger
 	began time.Time
 	looks time.Time           // when the current check began
-	said  map[saying]standing // what the last check has found
+	said  map[saying]standing // the findings of the last check
 	wrong bool                // a problem has been logged
 }
 

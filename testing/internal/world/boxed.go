@@ -49,7 +49,7 @@ func (a ask) settled() bool {
 	return reflect.DeepEqual(was.Object, is.Object)
 }
 
-// reckoning is what a call must come to.
+// reckoning is the result that a call must have.
 type reckoning struct {
 	object   *unstructured.Unstructured
 	said     []string        // the warnings, or their beginnings

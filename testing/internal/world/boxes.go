@@ -34,10 +34,10 @@ const (
 	boxed  = "box"             // the label of a box, and the begin of the names of the steps about boxes
 	ribbon = "ribbon"          // a label that steps add and remove, and by which some of them select
 	marks  = "example.com/box" // the begin of the annotations that steps add
-	does   = "does-"           // the begin of the labels that hold what steps are to do
+	does   = "does-"           // the begin of the labels that are orders to steps
 )
 
-// What the labels of a box can say.
+// The orders in the labels of a box.
 const (
 	deny, invalid, badRequest, elsewhereForbidden = "denies", "finds-invalid", "finds-bad", "is-forbidden-elsewhere"
 	fail, panics, hang                            = "fails", "panics", "hangs"
@@ -158,7 +158,7 @@ func (s boxStep) isTo(o metav1.Object, what ...string) string {
 	return ""
 }
 
-// obeys does what the labels of a box say.
+// obeys follows the labels of a box.
 func (s boxStep) obeys(ctx context.Context, o metav1.Object) error {
 	switch s.isTo(o, deny, invalid, badRequest, elsewhereForbidden, fail, panics, hang, dawdles) {
 	case dawdles:
@@ -194,7 +194,7 @@ func stamped(o metav1.Object) (n int) {
 	return n
 }
 
-// saw is what a step says of a box that it sees.
+// saw is the text by which a step describes a box that it sees.
 func (s boxStep) saw(o metav1.Object) string {
 	return fmt.Sprintf("%s saw %d marks", s.name, stamped(o))
 }

@@ -234,7 +234,7 @@ func optionsFor(o admissionv1.Operation) []byte {
 	return fmt.Appendf(nil, `{"kind":"%sOptions","apiVersion":"meta.k8s.io/v1"}`, optionsOf[o])
 }
 
-// userOf is what an API server says of a user.
+// userOf is a user, as an API server describes him.
 func userOf(name string) authenticationv1.UserInfo {
 	return authenticationv1.UserInfo{
 		Username: name, UID: "the " + name, Groups: []string{"system:authenticated", "of " + name},

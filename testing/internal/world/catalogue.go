@@ -22,7 +22,7 @@ const (
 	disagree   = "disagree"
 )
 
-// catalogue is what a step reads: service accounts by their floors.
+// catalogue holds the objects that a step reads: service accounts by their floors.
 func catalogue() eirinix.Read {
 	return eirinix.Read{
 		Object: &corev1.ServiceAccount{}, Namespaces: []string{"shop"},

@@ -1,6 +1,6 @@
 package world
 
-// This file is an issuer with a CA in between, and with a further CA in what it writes.
+// This file is an issuer with a CA in between, and with a further CA in its Secret.
 
 import (
 	"crypto/ecdsa"

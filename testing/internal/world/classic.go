@@ -19,8 +19,8 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// extension is the name of the Extension, and the label that says what it does. It is about no other pods, and its failures are
-// ignored. It adds an annotation, and a container at the end. The second one shares its call, and says in an annotation what it sees.
+// extension is the name of the Extension, and the label with its orders. It is about no other pods, and its failures are
+// ignored. It adds an annotation, and a container at the end. The second one shares its call, and notes the pod that it sees.
 const extension, secondly = "extension", "extension-too"
 
 const (

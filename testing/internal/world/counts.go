@@ -1,6 +1,6 @@
 package world
 
-// This file compares what the metrics of the program count with what API servers have sent and seen.
+// This file compares the metrics of the program with the calls and answers that API servers have seen.
 
 import (
 	"net/http"
@@ -18,7 +18,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// tally is what API servers know of the calls for one path.
+// tally counts the calls for one path, as API servers know them.
 type tally struct {
 	sent, answered, denied int // requests, and answers
 	operations, bytes      int // of the patches in the answers
@@ -94,7 +94,7 @@ func (g gathered) of(name string, labels ...string) (sum int) {
 	return sum
 }
 
-// held are gauges of what a program has in hand.
+// held are gauges of unfinished work.
 var held = []string{"admission_in_flight_requests", "admission_left_behind_runs", "conversion_left_behind_runs"}
 
 // counted compares the metrics with the tallies, when all processes have ended. An answer that no API server has seen is counted, too.
@@ -146,7 +146,7 @@ func (w *World) counted() {
 	}
 }
 
-// gauges looks at what the metrics say of a world at rest. What an earlier world has left is none of its own.
+// gauges looks at the metrics of a world at rest. Values that an earlier world has left are none of its own.
 func (w *World) gauges() {
 	now, err := gather()
 	w.mu.Lock()
@@ -157,7 +157,7 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
-	if w.plan.Issued { // replicas with other sources hold CAs that this one does not need, and so does what a tool sees
+	if w.plan.Issued { // replicas with other sources, and tools, see CAs that they do not need
 		delete(expected, "certificate_bundle_in_sync")
 	}
 	if w.find("ConfigMap", namespace, policyName) == nil && w.find("NetworkPolicy", namespace, policyName) == nil {

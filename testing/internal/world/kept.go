@@ -27,10 +27,10 @@ func invents(object *unstructured.Unstructured) bool {
 	return unstructured.SetNestedSlice(object.Object, hooks, "webhooks") == nil
 }
 
-// keeps looks at what a change of a configuration keeps. The caller holds mu.
+// keeps looks at the parts that a change of a configuration keeps. The caller holds mu.
 func (w *World) keeps(kind string, was, is *unstructured.Unstructured) {
 	if was == nil || is == nil || kind == definitionKind || was.GetUID() != is.GetUID() || w.excused(spoiled, time.Now()) {
-		return // a backup brings back what was
+		return // a backup brings back an old state
 	}
 	owned := func(o *unstructured.Unstructured) bool {
 		current := w.find("Namespace", "", namespace)

@@ -1,6 +1,6 @@
 package world
 
-// This file is what a process reads anew before it writes: a copy may be late.
+// This file is the objects that a process reads anew before it writes: a copy may be late.
 
 import (
 	"net/http"

@@ -1,6 +1,6 @@
 package world
 
-// This file is what must hold of the CAs in the Secret: one is replaced when half of its life is over, or on request, and
+// This file is the promises about the CAs in the Secret: one is replaced when half of its life is over, or on request, and
 // the keys of the Secret that others read hold the one that signs.
 
 import (
@@ -17,7 +17,7 @@ import (
 // theSecret is the name of the certificate Secret.
 const theSecret = fingerprint + "-setupcertificate"
 
-// state returns what is in the Secret; nil if it cannot be read.
+// state returns the state in the Secret; nil if it cannot be read.
 func (w *World) state() *certsecret.State {
 	found := w.find("Secret", namespace, theSecret)
 	if found == nil {

@@ -22,7 +22,7 @@ import (
 // The versions of shops. Some releases of the program do not know the third.
 const first, second, third = "v1", "v2", "v3"
 
-// shop is what is true of a shop. Each version has a note of its own. v2 knows only tens of the size, no width of a shelf, and no
+// shop is the truth about a shop. Each version has a note of its own. v2 knows only tens of the size, no width of a shelf, and no
 // shelf in the cellar, and v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
 type shop struct {
 	name, uid string

@@ -125,7 +125,7 @@ func (w *World) lacks(of release, bundles map[string][]byte) bool {
 	return false
 }
 
-// swapped is what the log says when another certificate of an issuer is served because every caBundle holds its CA.
+// swapped is the line of the log when another certificate of an issuer is served because every caBundle holds its CA.
 const swapped = "serving another certificate from now on (reason: the API server trusts it)"
 
 // takenOverAfter is how long every caBundle holds the CA of a certificate at least before a replica serves that. It sees each of
