@@ -553,9 +553,7 @@ var _ = Describe("The reports of audits", Label("api-server"), func() {
 	It("are written by the CronJob of a program's manifests, with the rights that it has there", func(ctx SpecContext) {
 		apps, system := newNamespace(ctx), newNamespace(ctx)
 		group, admin := apps+".example.com", Must(client.New(controlPlane().Config(), client.Options{}))
-		o := eirinix.ManagerOptions{
-			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, ModesConfigMap: "modes",
-		}
+		o := eirinix.ManagerOptions{Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, ModesConfigMap: "modes"}
 		added := []any{owner("owner", nil), shopConversion(group)}
 		for _, object := range Must(manifests.Of(managerWith(o, added...), manifests.Options{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"})) {
 			if object.GetLabels()["app.kubernetes.io/component"] == "audit" {

@@ -65,9 +65,7 @@ func things(group string) conversion.Of[*unstructured.Unstructured] {
 			return o, nil
 		})
 	}
-	return conversion.Of[*unstructured.Unstructured]{
-		CRD: "things." + group, Version: "v1", Spokes: []conversion.Spoke[*unstructured.Unstructured]{to("v2"), to("v3")},
-	}
+	return conversion.Of[*unstructured.Unstructured]{CRD: "things." + group, Version: "v1", Spokes: []conversion.Spoke[*unstructured.Unstructured]{to("v2"), to("v3")}}
 }
 
 // thingsDefinition is the definition of things, which are stored in one of three versions with the same schema.
@@ -170,10 +168,7 @@ type edit struct {
 // Each manager edits the status in one version alone: no request to that subresource can change annotations, so one that
 // gives up a status in a version that lacks it leaves it.
 func randomEdit(r *rand.Rand, versions, managers int) edit {
-	e := edit{
-		version: fmt.Sprint("v", r.IntN(versions)+1), manager: string(rune('A' + r.IntN(managers))), part: "spec",
-		force: r.IntN(3) == 0, update: r.IntN(4) == 0,
-	}
+	e := edit{version: fmt.Sprint("v", r.IntN(versions)+1), manager: string(rune('A' + r.IntN(managers))), part: "spec", force: r.IntN(3) == 0, update: r.IntN(4) == 0}
 	if r.IntN(5) == 0 {
 		e.part, e.version = "status", fmt.Sprint("v", int(e.manager[0]-'A')%versions+1)
 	}

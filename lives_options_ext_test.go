@@ -371,10 +371,7 @@ var certificateRows = map[string]row{
 		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.CALifetime = 30 * 24 * time.Hour },
 		Start: month, RegisterExtensions: month, RotateCA: month,
 	},
-	"KeyAlgorithm": {
-		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" },
-		Start: p384, RegisterExtensions: p384, RotateCA: p384,
-	},
+	"KeyAlgorithm": {set: func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" }, Start: p384, RegisterExtensions: p384, RotateCA: p384},
 	"Certificates": {
 		prepare: func(_ SpecContext, s *scene) {
 			i := newIssuer()

@@ -102,9 +102,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		}), stage(1), stage(2), stage(3))
 		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
 		Must(clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("staged", map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{}))
-		Expect(seen).To(Receive(Equal(map[string]string{
-			"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes", "mutation-stage-3": "yes",
-		})))
+		Expect(seen).To(Receive(Equal(map[string]string{"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes", "mutation-stage-3": "yes"})))
 	}, SpecTimeout(2*patience))
 })
 
@@ -517,9 +515,7 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		c := anyClient()
 		Expect(c.Create(ctx, definition(group))).To(Succeed())
 		DeferCleanup(c.Delete, definition(group))
-		runManager(ctx, managerWith(o, eirinix.Validation[*limitedShop]{
-			ID: "limits", Create: func(context.Context, *eirinix.Call, *limitedShop) error { return nil },
-		}))
+		runManager(ctx, managerWith(o, eirinix.Validation[*limitedShop]{ID: "limits", Create: func(context.Context, *eirinix.Call, *limitedShop) error { return nil }}))
 		shop := func(cpu string) *unstructured.Unstructured {
 			s := newShop(group, namespace, "a")
 			s.Object["tills"] = []any{map[string]any{}, map[string]any{"limits": map[string]any{"cpu": cpu}}}

@@ -280,10 +280,7 @@ var podChanges = []TableEntry{
 func heldJob(changes ...func(*batchv1.Job)) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
-		Spec: batchv1.JobSpec{
-			Parallelism: new(int32(2)), Completions: new(int32(2)), BackoffLimit: new(int32(3)),
-			Template: corev1.PodTemplateSpec{Spec: heldPod().Spec},
-		},
+		Spec:       batchv1.JobSpec{Parallelism: new(int32(2)), Completions: new(int32(2)), BackoffLimit: new(int32(3)), Template: corev1.PodTemplateSpec{Spec: heldPod().Spec}},
 	}
 	job.Spec.Template.Spec.RestartPolicy = "Never"
 	for _, change := range changes {

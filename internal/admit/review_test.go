@@ -163,9 +163,7 @@ var _ = Describe("A review", func() {
 		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0))
 		cut := 0
 		for range 500 {
-			body := encoded(map[string]any{
-				"apiVersion": "admission.k8s.io/" + one(random, "v1", "v1beta1"), "kind": "AdmissionReview", "request": anyRequest(random),
-			})
+			body := encoded(map[string]any{"apiVersion": "admission.k8s.io/" + one(random, "v1", "v1beta1"), "kind": "AdmissionReview", "request": anyRequest(random)})
 			sameAsDecoded(GinkgoTB(), body)
 			if scanReview(body) != nil {
 				cut++

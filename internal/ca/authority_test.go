@@ -354,9 +354,7 @@ var _ = Describe("CrossSign", func() {
 		older, newer := NewCA(10*year, now), NewCA(10*year, now)
 		newer.Chain = []*x509.Certificate{Must(older.CrossSign(newer.Certificate, now))}
 		older.Chain = []*x509.Certificate{Must(newer.CrossSign(older.Certificate, now))}
-		bundles := map[string][]byte{
-			"old": older.CertificatePEM, "new": newer.CertificatePEM, "both": ca.Bundle(older.CertificatePEM, newer.CertificatePEM),
-		}
+		bundles := map[string][]byte{"old": older.CertificatePEM, "new": newer.CertificatePEM, "both": ca.Bundle(older.CertificatePEM, newer.CertificatePEM)}
 		for name, bundle := range bundles {
 			for _, signer := range []*ca.Authority{older, newer} {
 				certificate := Must(signer.SignServing([]string{"a.b.svc"}, day, now))

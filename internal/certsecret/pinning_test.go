@@ -56,9 +56,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 	})
 
 	document := func(current int64, generations ...certsecret.Generation) map[string][]byte {
-		state := &certsecret.State{
-			FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: current, Generations: generations,
-		}
+		state := &certsecret.State{FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: current, Generations: generations}
 		return state.Encode(nil)
 	}
 	foreignAs := func(id int64) certsecret.Generation {

@@ -217,10 +217,7 @@ func eirinixData(edit ...func(*x509.Certificate)) map[string][]byte {
 	for _, e := range edit {
 		e(authority)
 	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(12), Subject: pkix.Name{CommonName: "logger.cf.svc"},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
-	}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(12), Subject: pkix.Name{CommonName: "logger.cf.svc"}, NotBefore: authority.NotBefore, NotAfter: authority.NotAfter}
 	issue := func(template *x509.Certificate, key crypto.PublicKey) (text []byte) {
 		fips140.WithoutEnforcement(func() { // as EiriniX, which knew nothing of it
 			text = PEM("CERTIFICATE", Must(x509.CreateCertificate(rand.Reader, template, authority, key, eirinixCAKey())))

@@ -306,8 +306,16 @@ func TestCSRMakesOneRequestWhenTheAnswerToItIsLost(t *testing.T) {
 		s, r := newSigner(), newRecorder()
 		d := answering(func(int, *csr) {})
 		d.lose = 1
-		background(t, s.source(d), r)
-		passes(time.Minute)
+		source, refused := s.source(d), false
+		source.Config = at(RoundTrip(func(request *http.Request) (*http.Response, error) {
+			if again := len(d.asked()) == 1; again && !refused && request.Method == http.MethodPost { // the right is gone for a moment
+				refused = true
+				return failed(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+			}
+			return d.RoundTrip(request)
+		}))
+		background(t, source, r)
+		passes(10 * time.Minute)
 		Expect(count(r.allReasons(), "the API server did not take the request")).To(BeNumerically(">", 0))
 		Expect(r.reason()).To(ContainSubstring("waits for approval"))
 		Expect(d.asked()).To(HaveLen(1))

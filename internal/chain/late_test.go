@@ -87,6 +87,38 @@ func TestARefusalStandsIfTheRuleIsLateOnTheOldObject(t *testing.T) {
 	}
 }
 
+func TestAStepThatHangsWhenItIsReinvokedLeavesTimeForItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		runs, does := 0, func(name string, what func(context.Context, *corev1.Pod) error) Step {
+			return Step{Name: name, Ignore: true, Mutates: true, New: newPod, Run: func(ctx context.Context, _ *Call, _, pod runtime.Object) error {
+				return what(ctx, pod.(*corev1.Pod))
+			}}
+		}
+		release := make(chan struct{})
+		defer close(release)
+		hangs := does("hangs", func(context.Context, *corev1.Pod) error {
+			if runs++; runs == 1 {
+				time.Sleep(5 * time.Second)
+			} else {
+				<-release
+			}
+			return nil
+		})
+		hangs.Timeout = 6 * time.Second
+		changes := does("changes", func(_ context.Context, pod *corev1.Pod) error { pod.Labels = map[string]string{"a": "1"}; return nil })
+		req := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(`{"metadata":{"name":"a"}}`)}}
+		ch := New("w", Config{Reinvoke: true, Steps: []Step{hangs, changes}}, unexposed(), nil)
+		wants, _ := ch.Select(req, func() {})
+		g, x, began := NewWithT(t), Runner{Objects: NewBudget()}, time.Now()
+		o := x.Run(ctx, ch, req, wants)
+		g.Expect(o.Err).NotTo(HaveOccurred())
+		g.Expect(time.Since(began)).To(Equal(7500*time.Millisecond), "half of the rest")
+		g.Expect(string(o.Response.Patch)).To(ContainSubstring("labels"))
+	})
+}
+
 func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 	late := func(t *testing.T, detached bool) *run {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -156,9 +156,7 @@ func (l *line) count(part string) (n int) {
 // follow follows an object until the spec ends.
 func follow(config *rest.Config, log logr.Logger, has cluster.Access, object client.Object) *cluster.Objects {
 	GinkgoHelper()
-	o := Must(cluster.NewObjects(config, log, cluster.Followed{
-		Object: object, Access: func(context.Context) (cluster.Access, error) { return has, nil },
-	}))
+	o := Must(cluster.NewObjects(config, log, cluster.Followed{Object: object, Access: func(context.Context) (cluster.Access, error) { return has, nil }}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

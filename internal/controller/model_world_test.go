@@ -89,10 +89,7 @@ type entry struct {
 }
 
 func newWorld(p pace, seed uint64) *world {
-	return &world{
-		pace: p, seed: seed, rng: rand.New(rand.NewPCG(seed, seed)), began: dawn, now: dawn,
-		check: func() {}, wrote: func(*process, *object, stored) {},
-	}
+	return &world{pace: p, seed: seed, rng: rand.New(rand.NewPCG(seed, seed)), began: dawn, now: dawn, check: func() {}, wrote: func(*process, *object, stored) {}}
 }
 
 func (w *world) every(mean time.Duration, do func()) {

@@ -648,9 +648,7 @@ func (s *solo) config(changes ...func(*controller.Config)) controller.Config {
 	}
 	c := controller.Config{
 		Cache: copies{process: p}, Configurations: configurationsOf{p: p}.all(), Lease: leaseOf(p),
-		Certificates: &controller.OwnCA{
-			Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Log: logr.Discard(), Now: p.now,
-		},
+		Certificates: &controller.OwnCA{Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Log: logr.Discard(), Now: p.now},
 		Registration: program,
 		Registers:    true, Serving: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
 	}

@@ -304,6 +304,7 @@ var _ = Describe("The records of a Lease", func() {
 			Expect(next.InOrder()).To(Equal([]string{"a", "b"}))
 			Expect(found["b"].Ordered).To(BeFalse(), "the found versions are not changed")
 			Expect(next.Trust("b", []byte("ca")).Order("a", rollout.Record{}).Trusted()).To(Equal([]byte("ca")), "the caBundles stay")
+			Expect(rollout.Versions{"b": {Within: 45}}.Order("b", rollout.Record{})["b"].Within).To(BeEquivalentTo(45), "its replicas may poll")
 		})
 
 		It("has an earlier order end", func() {

@@ -400,9 +400,7 @@ func (c *configMap) RoundTrip(*http.Request) (*http.Response, error) {
 // inConfigMap are CAs in a ConfigMap that may be read, and not watched.
 func inConfigMap(server *configMap, log logr.Logger) *serving.ClientCAs {
 	GinkgoHelper()
-	cas := &serving.ClientCAs{
-		Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt", Log: log,
-	}
+	cas := &serving.ClientCAs{Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt", Log: log}
 	cas.Objects = Must(cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: server}, log, cluster.Followed{
 		Object: cas.Empty(), Access: func(context.Context) (cluster.Access, error) { return cluster.Access{Get: true}, nil },
 	}))

@@ -318,9 +318,7 @@ var _ = DescribeTable("The configuration of another deployment is not touched, a
 		err := do(ctx, c, mutatingIn(c))
 		owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 		Expect(ok).To(BeTrue(), "%v", err)
-		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
-			Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner,
-		}))
+		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner}))
 		Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
 		Expect(c.writes()).To(BeEmpty())
 		Expect(c.stored()).To(Equal(before))

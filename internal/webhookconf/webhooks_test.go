@@ -92,9 +92,7 @@ var _ = Describe("A webhook that is built of steps", func() {
 			Name: "volumes.eirini-x.eirinix.cloudfoundry.org",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				CABundle: []byte("bundle"),
-				Service: &admissionregistrationv1.ServiceReference{
-					Namespace: "cf", Name: "logger", Port: new(int32(443)), Path: new("/mutate/volumes"),
-				},
+				Service:  &admissionregistrationv1.ServiceReference{Namespace: "cf", Name: "logger", Port: new(int32(443)), Path: new("/mutate/volumes")},
 			},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},

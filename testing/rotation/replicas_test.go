@@ -224,9 +224,7 @@ func (d *deployment) replace(ctx context.Context, how ...func(*replica)) {
 }
 
 func (d *deployment) store() *certsecret.Store {
-	return &certsecret.Store{
-		Secrets: clientsOf(0).CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CA, Now: time.Now,
-	}
+	return &certsecret.Store{Secrets: clientsOf(0).CoreV1().Secrets(d.namespace), Namespace: d.namespace, Name: d.secret(), Lifetime: d.rotation.CA, Now: time.Now}
 }
 
 // current is the number of the CA that signs.
