@@ -259,10 +259,11 @@ func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
 	}
 	undo := r.object
 	err, ended := r.try(i, call)
-	if !ended && err != nil {
-		return nil, failureOf(err, s.Name)
-	} else if !ended {
-		return nil, nil
+	if !ended {
+		if err != nil {
+			err = failureOf(err, s.Name)
+		}
+		return nil, err
 	}
 	if err == nil && undoable {
 		err = hang.Recovered(r.object.flush) // a change that cannot be written is the step's own failure
