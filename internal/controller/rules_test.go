@@ -606,6 +606,23 @@ var _ = It("A replica whose CA no caBundle held is ready once the calls that had
 	Expect(ready).NotTo(HaveOccurred())
 })
 
+// hides are copies that show no configuration.
+type hides struct{ copies }
+
+func (h hides) Get(ctx context.Context, into client.Object) error {
+	if strings.HasSuffix(into.GetName(), "-hook") {
+		return cluster.ErrUnseen
+	}
+	return h.copies.Get(ctx, into)
+}
+
+var _ = It("A replica that registers is not ready before it has seen the configurations", func() {
+	s, ready := newSolo(), error(nil)
+	c := controller.New(s.config(fixed, func(c *controller.Config) { c.Cache, c.Ready = hides{copies{process: s.process}}, func(err error) { ready = err } }))
+	s.works(c, time.Minute)
+	Expect(ready).To(MatchError(ContainSubstring("have not been read yet")))
+})
+
 type solo struct {
 	*world
 	process                      *process
