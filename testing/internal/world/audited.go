@@ -110,9 +110,6 @@ func (e *examination) asks() []string {
 	if e.release.sets {
 		all = append(all, marker, stamper)
 	}
-	if e.release.extends {
-		all = append(all, extension, secondly)
-	}
 	if e.release.converts {
 		all = append(all, definitionName)
 	}
@@ -166,7 +163,7 @@ func (e *examination) result(object *unstructured.Unstructured, step string) aud
 		return map[bool]audit.Result{true: audit.Drift, false: unasked}[object.GetName() == "free"]
 	case kind != "Pod" || step == definitionName || step == marker || step == stamper:
 		return unasked
-	case step == extension, step == secondly, step == ghost && !e.release.shadow: // it selects none of these
+	case step == ghost && !e.release.shadow:
 		return unasked
 	case object.GetName() == "ill":
 		return audit.Failed

@@ -5,7 +5,6 @@ package world
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,19 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // path is the path of a webhook.
 func (h hook) path() string {
-	if s := h.ClientConfig.Service; s != nil && s.Path != nil {
-		return *s.Path
-	}
-	if h.ClientConfig.URL != nil {
-		if at, err := url.Parse(*h.ClientConfig.URL); err == nil {
-			return at.Path
-		}
-	}
-	return ""
+	_, at := webhookconf.TargetOf(h.ClientConfig)
+	return at
 }
 
 // wants reports whether a step sees a request whose object is as earlier steps have left it. A request is settled if it leaves

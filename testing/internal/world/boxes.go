@@ -334,7 +334,9 @@ func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1
 		return admission.Patched("", jsonpatch.NewOperation("add", "/metadata/annotations/"+strings.ReplaceAll(marks+e.name, "/", "~1"), strconv.Itoa(stamped(pod)+1))).WithWarnings(saw)
 	}
 	e.changes(pod)
-	return m.PatchFromPod(req, pod).WithWarnings(saw)
+	response := m.PatchFromPod(req, pod).WithWarnings(saw)
+	pod.Labels, pod.Annotations = nil, nil // too late for the answer
+	return response
 }
 
 // box makes a box of a kind.
@@ -412,11 +414,8 @@ func (w *World) packs(rng *rand.Rand, n int) {
 			container(a.object)["image"] = int64(illImage)
 		}
 	}
-	ctx, cancel := w.ctx()
-	defer cancel()
-	began := w.begins()
-	v := s.admit(ctx, a)
-	if ctx.Err() != nil {
+	began, v, over := w.offers(s, a)
+	if over {
 		return
 	}
 	w.mu.Lock()

@@ -211,6 +211,15 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 	return v
 }
 
+// offers has an API server admit a request. The world may be over meanwhile.
+func (w *World) offers(s *apiServer, a ask) (began time.Time, v verdict, over bool) {
+	ctx, cancel := w.ctx()
+	defer cancel()
+	began = w.begins()
+	v = s.admit(ctx, a)
+	return began, v, ctx.Err() != nil
+}
+
 func patched(object *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	before, err := object.MarshalJSON()
 	if err != nil {

@@ -45,9 +45,6 @@ func (w *World) callAll() {
 		if w.plan.Sets {
 			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })
 		}
-		if own := w.stream("extends", i); w.plan.Extends && own.IntN(3) == 0 {
-			w.tasks.Go(func() { w.extend(own, fmt.Sprint("extended", i)) })
-		}
 		if w.plan.Converts {
 			w.tasks.Go(func() { w.list(w.stream("list", i)) })
 		}

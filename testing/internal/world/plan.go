@@ -31,7 +31,6 @@ type Plan struct {
 	Converts                    bool
 	Sets                        bool          // three steps are about replica sets
 	Boxes                       bool          // steps that the seed draws are about boxes
-	Extends                     bool          // a step is an Extension in the manner of EiriniX
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Judges                      bool          // every second version changes nothing
@@ -75,7 +74,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "steps about replica sets": p.Sets, "steps about boxes": p.Boxes, "an Extension": p.Extends, "an issuer": p.Issued, "a signer": p.Signed, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "steps about replica sets": p.Sets, "steps about boxes": p.Boxes, "an issuer": p.Issued, "a signer": p.Signed, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -149,7 +148,6 @@ func draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	p.Sets = seed%4 == 2 && !p.Reads
 	p.Boxes = seed%4 == 1 && !p.Judges
 	p.Modes = p.Modes || p.Boxes && seed%16 == 1
-	p.Extends = seed%8 == 7
 	switch n := rng.IntN(400); { // what a pass costs grows with the square
 	case n == 0:
 		p.Replicas = 20

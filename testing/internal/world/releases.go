@@ -31,7 +31,6 @@ type release struct {
 	kinds    bool // the policy is of a kind that comes and goes
 	wide     bool // two steps read policies
 	sets     bool // three steps are about replica sets
-	extends  bool // has the Extension
 	shadow   bool
 	converts bool
 	thirds   bool // converts the third version of shops
@@ -62,7 +61,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, extends: p.Extends, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -129,9 +128,6 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 	if r.sets {
 		errs = append(errs, addSets(m))
 	}
-	if r.extends {
-		errs = append(errs, m.AddExtension(extending{extension, r.name}), m.AddExtension(extending{secondly, r.name}))
-	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))
 	}
@@ -169,7 +165,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				case <-r.over:
 				}
 			}
-			return errors.New(toFail)
+			return errors.New("it is to fail")
 		},
 	})
 	errs = append(errs, judgesChanges(m))

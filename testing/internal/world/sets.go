@@ -110,11 +110,8 @@ func (w *World) replicate(rng *rand.Rand, n int) {
 			dies(a.object)
 		}
 	}
-	ctx, cancel := w.ctx()
-	defer cancel()
-	began := w.begins()
-	v := s.admit(ctx, a)
-	if ctx.Err() != nil {
+	began, v, over := w.offers(s, a)
+	if over {
 		return
 	}
 	w.mu.Lock()

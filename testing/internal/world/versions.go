@@ -118,7 +118,7 @@ func stepsOf(r rollout.Record) string {
 		}
 	}
 	for i, name := range names {
-		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && step != third && step != extension && step != secondly && !changes[step] {
+		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && step != third && !changes[step] {
 			names[i] += judged
 		}
 	}
@@ -138,9 +138,6 @@ func (r release) declares() string {
 	}
 	if r.sets {
 		names = append(names, marker+judged, stamper+judged, watcher+judged)
-	}
-	if r.extends {
-		names = append(names, extension, secondly)
 	}
 	for _, step := range r.steps {
 		switch {
