@@ -367,10 +367,7 @@ var certificateRows = map[string]row{
 			refuses(ctx, s)
 		}),
 	},
-	"CALifetime": {
-		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.CALifetime = 30 * 24 * time.Hour },
-		Start: month, RegisterExtensions: month, RotateCA: month,
-	},
+	"CALifetime":   {set: func(_ *scene, o *eirinix.ManagerOptions) { o.CALifetime = 30 * 24 * time.Hour }, Start: month, RegisterExtensions: month, RotateCA: month},
 	"KeyAlgorithm": {set: func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" }, Start: p384, RegisterExtensions: p384, RotateCA: p384},
 	"Certificates": {
 		prepare: func(_ SpecContext, s *scene) {

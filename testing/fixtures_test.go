@@ -35,10 +35,7 @@ func (envExtension) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod
 }
 
 func podOf(name string, labels map[string]string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}}}
 }
 
 func configMap(name string, data map[string]string) *corev1.ConfigMap {

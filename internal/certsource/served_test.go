@@ -210,10 +210,7 @@ var _ = Describe("Material", func() {
 		GinkgoHelper()
 		key := NewKey()
 		leaf := leafOf(sign(authority, key.Public(), edit...))
-		return certsource.Material{
-			Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
-			Bundle:      authority.CertificatePEM,
-		}
+		return certsource.Material{Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, Bundle: authority.CertificatePEM}
 	}
 
 	It("is good when a client accepts it for every host", func() {
@@ -284,10 +281,7 @@ var _ = Describe("Material", func() {
 		key := NewKey()
 		self := &ca.Authority{PrivateKey: key, Certificate: &x509.Certificate{}}
 		leaf := leafOf(sign(self, key.Public()))
-		m := certsource.Material{
-			Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
-			Bundle:      ca.EncodeCertificate(leaf),
-		}
+		m := certsource.Material{Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, Bundle: ca.EncodeCertificate(leaf)}
 		Expect(m.Verify(hosts, time.Now())).To(Succeed())
 		Expect(handshake(m, hosts[0], time.Now())).To(Succeed())
 	})

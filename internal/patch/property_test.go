@@ -56,10 +56,7 @@ func (r *potter) strings(prefix string) map[string]string {
 }
 
 func (r *potter) quantities() corev1.ResourceList {
-	return corev1.ResourceList{
-		"cpu":    resource.MustParse(fmt.Sprintf("%dm", 100*r.IntN(30))),
-		"memory": resource.MustParse(fmt.Sprintf("%dMi", 256*(1+r.IntN(8)))),
-	}
+	return corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprintf("%dm", 100*r.IntN(30))), "memory": resource.MustParse(fmt.Sprintf("%dMi", 256*(1+r.IntN(8))))}
 }
 
 func (r *potter) env() corev1.EnvVar {

@@ -60,10 +60,8 @@ var _ = Describe("S33 A webhook in a file, without a feature gate", Label("S33")
 	It("is called from the first request on, and neither a rotation nor its Manager's registration runs into it", func(ctx SpecContext) {
 		needs(manifestsRelease, manifestsByDefault)
 		everything := eirinix.Mutation[*unstructured.Unstructured]{
-			ID: "everything",
-			Settings: eirinix.Settings{
-				Rules: ruleFor("*", "*", []string{"*/*"}, admissionregistrationv1.Create), FailurePolicy: admissionregistrationv1.Ignore,
-			},
+			ID:       "everything",
+			Settings: eirinix.Settings{Rules: ruleFor("*", "*", []string{"*/*"}, admissionregistrationv1.Create), FailurePolicy: admissionregistrationv1.Ignore},
 			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
 				u.SetLabels(map[string]string{"by": "everything"})
 				return nil
