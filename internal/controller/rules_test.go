@@ -618,8 +618,9 @@ func (h hides) Get(ctx context.Context, into client.Object) error {
 
 var _ = It("A replica that registers is not ready before it has seen the configurations", func() {
 	s, ready := newSolo(), error(nil)
-	c := controller.New(s.config(fixed, func(c *controller.Config) { c.Cache, c.Ready = hides{copies{process: s.process}}, func(err error) { ready = err } }))
-	s.works(c, time.Minute)
+	config := s.config(fixed)
+	config.Cache, config.Ready = hides{copies{process: s.process}}, func(err error) { ready = err }
+	s.works(controller.New(config), time.Minute)
 	Expect(ready).To(MatchError(ContainSubstring("have not been read yet")))
 })
 

@@ -50,9 +50,7 @@ var (
 var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 	plane = eirinixtest.StartControlPlane(GinkgoT(), eirinixtest.Shared)
-	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join(project, "config", "crd", "bases")}, ErrorIfPathMissing: true,
-	})
+	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join(project, "config", "crd", "bases")}, ErrorIfPathMissing: true})
 	Expect(err).NotTo(HaveOccurred())
 	c, err = client.New(plane.Config(), client.Options{})
 	Expect(err).NotTo(HaveOccurred())
