@@ -120,10 +120,7 @@ func level(enforce string) map[string]string {
 }
 
 func podOf(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "registry.example.org/app"}}},
-	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "registry.example.org/app"}}}}
 	for _, edit := range edits {
 		edit(pod)
 	}

@@ -231,9 +231,7 @@ func hostile(many string) map[string][]byte {
 		state.RegisteredBundle = text
 	case "generations":
 		for i := range 62 {
-			state.Generations = append(state.Generations, certsecret.Generation{
-				ID: int64(i) + 3, CertificatePEM: NewCA(year, now).CertificatePEM, PrivateKeyPEM: text[:11_000],
-			})
+			state.Generations = append(state.Generations, certsecret.Generation{ID: int64(i) + 3, CertificatePEM: NewCA(year, now).CertificatePEM, PrivateKeyPEM: text[:11_000]})
 		}
 	}
 	return state.Encode(nil)

@@ -112,8 +112,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		ends = time.Time{}
 	}
 	spread, leases := maxSpread, strings.Contains(r.URL.Path, "/leases")
-	if watches && leases {
+	switch {
+	case watches && leases:
 		spread = spreadLease
+	case r.Context().Done() == nil: // of a RESTMapper, which holds a lock meanwhile
+		spread = 0
 	}
 	end := func() { deadline.Stop(); cancel(nil) }
 	probe, err := t.api.enter(ctx, ends, spread)
@@ -164,9 +167,12 @@ func (b *bounded) Close() error {
 	return b.ReadCloser.Close()
 }
 
+// errDown is the error for a request that cannot wait.
+var errDown = errors.New("the API server does not answer; it is asked again within 30 s")
+
 // enter returns when a request may be sent. That is at once while the API server answers, and during an outage when it
 // is this request's turn to probe. After an outage it is a random moment within most that leaves the request time
-// before it ends.
+// before it ends. If most is zero, the request does not wait.
 func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe bool, err error) {
 	for waited := false; ; {
 		a.mu.Lock()
@@ -180,6 +186,8 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 		switch {
 		case probe, !down && !waited:
 			return probe, nil
+		case down && most == 0:
+			return false, errDown
 		case down:
 			err = wait.SleepUnless(ctx, left, changed)
 		default:

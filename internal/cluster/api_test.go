@@ -388,6 +388,17 @@ func TestARequestThatIsGivenUpSaysNothing(t *testing.T) {
 	})
 }
 
+func TestARequestThatNothingCanEndDoesNotWait(t *testing.T) {
+	bubble(t, func(g Gomega, ctx context.Context, _ *cluster.API, w *wire, through http.RoundTripper) {
+		w.answers(refused)
+		_, _ = ask(ctx, through, get) // the outage is known
+		start := time.Now()
+		_, err := ask(context.Background(), through, get)
+		g.Expect(err).To(MatchError(ContainSubstring("it is asked again")))
+		g.Expect(time.Since(start)).To(BeZero(), "a RESTMapper holds its lock meanwhile")
+	})
+}
+
 func TestTheClockOfTheAPIServer(t *testing.T) {
 	bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
 		g.Expect(api.ServerTime()).To(BeZero(), "before an answer")

@@ -109,11 +109,8 @@ var _ = DescribeTable("Following pods across interruptions",
 		watches: [][]watch.Event{{{Type: watch.Added, Object: pod("new", "11")}}},
 	}, []string{"ADDED new 11"}, []string{"10", "11"}),
 	Entry("after a watch that has ended early, only a difference becomes events", "", &script{
-		lists: []corev1.PodList{podList("10"), podList("20", pod("a", "11")), podList("21")},
-		watches: [][]watch.Event{
-			{{Type: watch.Added, Object: pod("a", "11")}, {Type: watch.Bookmark, Object: pod("", "20")}},
-			{{Type: watch.Deleted, Object: pod("a", "21")}},
-		},
+		lists:   []corev1.PodList{podList("10"), podList("20", pod("a", "11")), podList("21")},
+		watches: [][]watch.Event{{{Type: watch.Added, Object: pod("a", "11")}, {Type: watch.Bookmark, Object: pod("", "20")}}, {{Type: watch.Deleted, Object: pod("a", "21")}}},
 	}, []string{"ADDED a 11", "DELETED a 21"}, []string{"10", "20", "21"}),
 	Entry("after 410 the difference becomes events", "", &script{
 		lists: []corev1.PodList{
@@ -135,10 +132,7 @@ var _ = It("lists pods in pages, and all at once where the pages took too long",
 		return list
 	}
 	s := &script{
-		lists: []corev1.PodList{
-			page("10", pod("a", "1")), podList("10", pod("b", "2")),
-			page("30", pod("a", "1")), podList(tooLate), podList("31", pod("b", "2"), pod("c", "30")),
-		},
+		lists:   []corev1.PodList{page("10", pod("a", "1")), podList("10", pod("b", "2")), page("30", pod("a", "1")), podList(tooLate), podList("31", pod("b", "2"), pod("c", "30"))},
 		watches: [][]watch.Event{{expired}},
 	}
 	Expect(s.follow(ctx, "")).To(Equal([]string{"DELETED a 1", "ADDED c 30"}), "b is known from the second page")

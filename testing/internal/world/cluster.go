@@ -289,7 +289,7 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err == nil {
-		answered()
+		answered(response.StatusCode == http.StatusOK)
 	}
 	if err != nil {
 		s.end()
