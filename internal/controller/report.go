@@ -155,7 +155,8 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 		r.metrics.expiration.WithLabelValues(r.secret, "serving").Set(seconds(leaf.NotAfter))
 	}
 	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(plan.Waiting != nil))
-	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.Missing == "" && plan.Surplus == ""))
+	retained := !c.Registers && plan.own != nil && !plan.Distrusted && c.Now().Before(plan.own.Since.Add(c.Retain*6/5)) // by RegisterExtensions
+	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(plan.Missing == "" && (plan.Surplus == "" || retained)))
 	state := plan.own
 	if state == nil {
 		return
