@@ -37,6 +37,7 @@ func (w *World) empties(asked time.Time) {
 		w.observe()
 	}
 	w.excuse(spoiled, settling)
+	w.wants() // an annotation that asked for a rotation before asks again
 	emptied := time.Now()
 	w.scaleTo(w.plan.Replicas)
 	rotates := false // replicas that start at once may replace each other's CA, but that is no rotation

@@ -214,7 +214,7 @@ func (w *World) deniesWell(s *apiServer, deny string, began time.Time, v verdict
 		if m := w.modes[step]; m.mode != "" && !w.misspelt(m) && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && !w.troubledSince(m.since, unread, slow, apart) { // which keep it from replicas
 			w.breaks("%s: step %s is in %s since %s and denies a pod", s.name, step, m.mode, now.Sub(m.since))
 		}
-		if last := v.called[len(v.called)-1]; last.ignores() && !w.moves(step) && !w.declaresModes(step) && slices.Contains(w.common(), step) && !w.troubledSince(began, spoiled) && now.Sub(began) < time.Second { // an edit weakens entries, replicas of several versions share paths, and a list of entries ages while a step waits
+		if last := v.called[len(v.called)-1]; last.ignores() && !w.moves(step) && !w.declaresModes(step) && slices.Contains(w.common(), step) && !w.troubledSince(began, spoiled, apart) && now.Sub(began) < time.Second { // an edit weakens entries, a replica that is kept from API servers hears of no mode, replicas of several versions share paths, and a list of entries ages while a step waits
 			w.breaks("%s: step %s denies a pod, and its failures are still ignored (%s)", s.name, step, last.Name)
 		}
 		whole := !w.troubledSince(now, spoiled, lapsed) && !slices.ContainsFunc(configurations, func(kind string) bool { return w.history[kind].last() == nil })

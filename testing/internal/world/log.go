@@ -46,6 +46,14 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text = e.Level.CapitalString() + " " + text
 	}
 	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
+	if remedy := "leave out webhooks"; strings.Contains(text, "another client keeps reverting") {
+		if strings.Contains(fmt.Sprint(all.Fields["configuration"]), definitionName) {
+			remedy = "leave out spec.conversion"
+		}
+		if !strings.Contains(text, remedy) {
+			r.w.violate("%s logs no remedy (%s): %s", r.who, remedy, text)
+		}
+	}
 	if isSwapped(text) {
 		r.w.mu.Lock()
 		r.w.swaps(r.who)

@@ -20,7 +20,7 @@ import (
 const rereadWithin = 5 * time.Second
 
 // rereads notes a request of a process that reads an object of the program, and returns what looks at the answer to a write.
-func (c *wire) rereads(r *http.Request) (answered func()) {
+func (c *wire) rereads(r *http.Request) (answered func(did bool)) {
 	name := path.Base(r.URL.Path)
 	i := slices.IndexFunc(belongings, func(b belonging) bool { return b.name == name })
 	switch {
@@ -32,20 +32,23 @@ func (c *wire) rereads(r *http.Request) (answered func()) {
 			c.read = map[string]time.Time{}
 		}
 		c.read[name] = time.Now()
-	case r.Method == http.MethodPut && name == theSecret:
+	case r.Method == http.MethodPut && name == theSecret && strings.Contains(r.URL.Path, "/"+namespace+"/"): // not that of another program
 		before := c.w.state()
-		return func() { c.confirms(before, c.w.state()) }
+		return func(did bool) { c.confirms(before, c.w.state(), did) }
 	case r.Method == http.MethodPut && strings.HasSuffix(name, "-hook"):
 		b := belongings[i]
 		before := c.w.find(b.kind, b.namespace, b.name)
-		return func() { c.decides(b, before, c.w.find(b.kind, b.namespace, b.name)) }
+		return func(bool) { c.decides(b, before, c.w.find(b.kind, b.namespace, b.name)) }
 	}
-	return func() {}
+	return func(bool) {}
 }
 
-// confirms looks at a write of the Secret between these states: the next CA signs once the process has read every configuration
-// anew.
-func (c *wire) confirms(before, after *certsecret.State) {
+// confirms looks at a write of the Secret between these states: it counts up, and the next CA signs once the process has read every
+// configuration anew.
+func (c *wire) confirms(before, after *certsecret.State, did bool) {
+	if did && before != nil && after != nil && after.Lineage == before.Lineage && after.Counter < before.Counter {
+		c.w.violate("%s has put the counter in the Secret back from %d to %d", c.host.name, before.Counter, after.Counter)
+	}
 	if before == nil || after == nil || before.NextID == 0 || after.CurrentID != before.NextID || before.CurrentID == before.NextID {
 		return
 	}

@@ -162,7 +162,7 @@ func (w *World) reach(p *process, when string) {
 				if err != nil {
 					w.violate("%s: %s cannot call %s for %s: %v", when, s.name, p, h.Name, err)
 				}
-				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && (!w.plan.Split || w.plan.CALifetime > 0) && !w.plan.Issued && !estranged && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation", "namespace")) {
+				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && (!w.plan.Split || w.plan.CALifetime > 0) && !w.plan.Issued && !estranged && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation", "namespace", "contest")) {
 					w.violate("at rest, the caBundle of %s holds %d CAs", h.Name, n)
 				}
 			}
