@@ -72,7 +72,8 @@ type State struct {
 	Request         string
 	Distrusted      int64
 
-	signer *ca.Authority // what Current returns; nil before it was parsed
+	document []byte        // what was read, or written, under StateKey
+	signer   *ca.Authority // what Current returns; nil before it was parsed
 }
 
 // Requested reports whether an annotation of the Secret requests a rotation: RotateAnnotation one that has not started,
@@ -227,7 +228,7 @@ func (s *State) Bundle() []byte {
 // from records the version of the Secret that a state belongs to.
 func (s *State) from(secret *corev1.Secret) *State {
 	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
-	s.Distrusted = distrusted(secret)
+	s.Distrusted, s.document = distrusted(secret), secret.Data[StateKey]
 	s.signer, _ = s.Current() // a state that cannot sign says so when it is asked
 	return s
 }

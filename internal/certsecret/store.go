@@ -4,6 +4,7 @@ package certsecret
 // race or a temporary failure. Other errors name the remedy.
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -135,7 +136,8 @@ func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned, now fu
 // inOrder returns the state of a Secret that needs no write, or nil.
 func (s *Store) inOrder(secret *corev1.Secret, known *State, pinned Pinned) *State {
 	usable := s.withUsableCA(known)
-	if usable != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID {
+	if usable != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID &&
+		bytes.Equal(known.document, secret.Data[StateKey]) { // after a restore from a backup, resourceVersions come again
 		return known
 	}
 	f := s.judge(secret, usable, newAllowlist(known, pinned))
