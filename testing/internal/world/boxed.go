@@ -3,6 +3,8 @@ package world
 // This file reckons what the steps about boxes must do in one call, as their documentation says, and compares the answer.
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
@@ -48,10 +51,12 @@ type reckoning struct {
 	said     []string        // the warnings, or their beginnings
 	would    map[string]int  // the reports in the audit log, by their beginnings
 	denied   []string        // steps
+	statuses []metav1.Status // of the denials: the codes and the reasons
 	failed   map[string]bool // steps whose failure is that of the call
 	perhaps  bool            // a step takes all the time of the call, so that the steps behind it may not run
 	attempts int
 	ignored  int
+	touched  bool // a step has changed the object
 }
 
 // reckons runs the steps of a call on a copy of its object.
@@ -65,12 +70,12 @@ func reckons(of []boxStep, a ask, ill, settled bool) reckoning {
 		if s.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy {
 			rounds = 2
 		}
-		lenient = lenient && !s.fails()
+		lenient = lenient && s.FailurePolicy != admissionregistrationv1.Fail
 	}
 	ran, seen := make([]bool, len(of)), make([]*unstructured.Unstructured, len(of))
 	for round := range rounds {
 		for i, s := range of {
-			if !s.wants(a, r.object, settled) || round > 0 && (!ran[i] || reflect.DeepEqual(seen[i], r.object)) {
+			if s.Mode == eirinix.ModeShadow || !s.wants(a, r.object, settled) || round > 0 && (!ran[i] || reflect.DeepEqual(seen[i], r.object)) {
 				continue
 			}
 			r.attempts++
@@ -112,7 +117,7 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	}
 	sees := r.subject(a)
 	mode, watches := s.watches(a)
-	saw, to := s.saw(sees), s.isTo(sees, deny, invalid, badRequest, elsewhereForbidden, fail, panics, hang)
+	saw, to := s.saw(sees), s.isTo(sees, deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang)
 	misfit := ill && s.form != treeForm
 	switch {
 	case misfit && s.fails():
@@ -120,9 +125,7 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	case misfit:
 		to = fail
 	case !s.judges && s.form == byHandForm:
-		notes := maps.Clone(r.object.GetAnnotations())
-		notes[marks+s.name] = fmt.Sprint(stamped(r.object) + 1)
-		r.object.SetAnnotations(notes)
+		r.object = s.changed(r.object)
 	case !s.judges && s.form != silentForm:
 		s.changes(r.object)
 	case !s.judges && to == "":
@@ -130,9 +133,13 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	}
 	failed := slices.Contains([]string{elsewhereForbidden, fail, panics, hang}, to)
 	denies := to != "" && !failed
+	excused := denies && !misfit && s.excuses(a, to)
+	denies = denies && !excused
 	changed := !reflect.DeepEqual(before, r.object)
 	if watches || failed || denies {
 		r.object = before
+	} else {
+		r.touched = r.touched || changed
 	}
 	if failed {
 		if s.fails() {
@@ -145,10 +152,13 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	if mode != eirinix.ModeAudit && saw != "" {
 		r.said = append(r.said, saw)
 	}
+	if mode != eirinix.ModeAudit && excused {
+		r.said = append(r.said, "it still violates, as before this change: ")
+	}
 	would := ""
 	switch {
 	case denies && !watches:
-		r.denied = append(r.denied, s.name)
+		r.denied, r.statuses = append(r.denied, s.name), append(r.statuses, s.status(to, misfit))
 	case denies:
 		would = "deny"
 	case changed && watches:
@@ -159,6 +169,39 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	} else if would != "" {
 		r.would["would-"+would+" "+s.name] = 1 // a second run of a step tells it again
 	}
+}
+
+// status is the code and the reason with which a step denies.
+func (s boxStep) status(to string, misfit bool) metav1.Status {
+	switch {
+	case misfit:
+		return refusals[badRequest]
+	case s.form >= patchedForm:
+		return refusals[deny]
+	}
+	return refusals[to]
+}
+
+// excuses reports whether a Rule admits an update although it refuses the new object: the old one violated the same, and the update
+// leaves alone what that is about.
+func (s boxStep) excuses(a ask, to string) bool {
+	if !s.rule || a.operation != admissionv1.Update {
+		return false
+	}
+	was := s.isTo(a.old, deny, invalid, lacks, badRequest)
+	if to == lacks {
+		before, had := a.old.GetLabels()[ownerLabel]
+		now, has := a.object.GetLabels()[ownerLabel]
+		return was == lacks && had == has && before == now
+	}
+	rest := func(o *unstructured.Unstructured) any {
+		members := maps.Clone(o.Object)
+		delete(members, "metadata")
+		delete(members, "status")
+		return jsonOf(members)
+	}
+	plain := func(of string) bool { return of == deny || of == badRequest }
+	return plain(was) && plain(to) && reflect.DeepEqual(rest(a.old), rest(a.object))
 }
 
 // packedWell compares an answer about a box with the reckoning. The caller holds mu.
@@ -190,8 +233,15 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 		is("says allowed: %t, and is to be denied by %v (%v)", r.Allowed, want.denied, r.Result)
 		return
 	}
+	if len(want.denied) > 0 && (r.Result == nil || r.Result.Code != want.statuses[0].Code || r.Result.Reason != want.statuses[0].Reason) {
+		is("says %v, and was to say %d %s", r.Result, want.statuses[0].Code, want.statuses[0].Reason)
+		return
+	}
+	if ill && len(want.denied) > 0 && !strings.Contains(r.Result.Message, "spec.containers[0].image cannot be read: ") && !strings.Contains(r.Result.Message, " denies") {
+		is("does not say where the value is that cannot be read: %v", r.Result)
+	}
 	for _, step := range want.denied {
-		if r.Result == nil || !ill && !strings.Contains(r.Result.Message, step+" denies") {
+		if r.Result == nil || !ill && !strings.Contains(r.Result.Message, step+" denies") || len(of) > 1 && !strings.Contains(r.Result.Message, step+": ") {
 			is("does not say that step %s denies it: %v", step, r.Result)
 		}
 	}
@@ -208,6 +258,15 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 	if !maps.Equal(would, want.would) {
 		is("reports %v in the audit log, and was to report %v", would, want.would)
 	}
+	if !w.excused(spoiled, began) {
+		if wrong := registeredWell(one.hook, of); wrong != "" {
+			is("is one of a webhook that %s", wrong)
+		}
+		if i := slices.IndexFunc(of, func(s boxStep) bool { return s.leavesOut(one.ask) }); i >= 0 {
+			is("is one to a call that the Conditions of step %s leave out", of[i].name)
+		}
+	}
+	w.tasks.Go(func() { w.shadowsWell(one, of, want.object, ill, settled) })
 	if !r.Allowed || one.object == nil {
 		return
 	}
@@ -227,8 +286,16 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 		}
 		return again.Object
 	}
-	if got, want := plain(got), plain(want.object); !reflect.DeepEqual(got, want) {
-		is("makes of it %.1500v, and was to make %.1500v (patch: %s)", got, want, r.Patch)
+	if differs := difference("", plain(got), plain(want.object)); differs != "" {
+		is("makes another object of it than it was to make: %s (patch: %.2000s)", differs, r.Patch)
+	}
+	if len(r.Patch) > 0 && !want.touched {
+		is("has a patch, and no step changes it: %s", r.Patch)
+	}
+	for _, text := range append(slices.Collect(maps.Values(r.AuditAnnotations)), r.Warnings...) {
+		if told, _, _ := strings.Cut(text, " this: "); strings.HasPrefix(told, "step ") && strings.Contains(text, " of "+boxed) {
+			is("tells a value: %s", text)
+		}
 	}
 	if must := slices.ContainsFunc(of, func(s boxStep) bool { return s.fails() }); one.ignores() == must && !w.excused(spoiled, began) {
 		is("is one of a webhook whose failures are ignored (%t), and a step has Fail (%t)", one.ignores(), must)
@@ -236,4 +303,74 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 	if one.operation != admissionv1.Connect && !settled && !w.excused(spoiled, began) && !slices.ContainsFunc(of, func(s boxStep) bool { return s.wants(one.ask, one.object, settled) }) {
 		is("is one that no step wants")
 	}
+}
+
+// registeredWell returns how a webhook differs from what its steps declare, or "".
+func registeredWell(h hook, of []boxStep) string {
+	var own, share time.Duration
+	for _, s := range of {
+		if own += s.Timeout; s.Timeout == 0 {
+			share = 5 * time.Second
+		}
+		if want := cmp.Or(s.MatchPolicy, admissionregistrationv1.Equivalent); h.MatchPolicy == nil || *h.MatchPolicy != want {
+			return fmt.Sprintf("has another MatchPolicy than %s, which is that of step %s", want, s.name)
+		}
+		if want := cmp.Or(s.SideEffects, admissionregistrationv1.SideEffectClassNone); h.SideEffects == nil || *h.SideEffects != want {
+			return fmt.Sprintf("has other SideEffects than %s, which are those of step %s", want, s.name)
+		}
+	}
+	if h.TimeoutSeconds == nil || time.Duration(*h.TimeoutSeconds)*time.Second != own+share {
+		return fmt.Sprintf("has another timeout than %s, which its steps have together", own+share)
+	}
+	return ""
+}
+
+// difference returns the first difference of two trees, or "". null is no member.
+func difference(at string, is, want any) string {
+	switch was := want.(type) {
+	case map[string]any:
+		now, ok := is.(map[string]any)
+		if !ok {
+			break
+		}
+		all := maps.Clone(was)
+		maps.Copy(all, now)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			a, b := now[name], was[name]
+			if (a == nil) != (b == nil) {
+				return fmt.Sprintf("%s/%s is %.300s, and was to be %.300s", at, name, fmt.Sprint(a), fmt.Sprint(b))
+			}
+			if text := difference(at+"/"+name, a, b); text != "" {
+				return text
+			}
+		}
+		return ""
+	case []any:
+		now, ok := is.([]any)
+		if !ok || len(now) != len(was) {
+			break
+		}
+		for i := range was {
+			if text := difference(fmt.Sprint(at, "/", i), now[i], was[i]); text != "" {
+				return text
+			}
+		}
+		return ""
+	}
+	if reflect.DeepEqual(is, want) {
+		return ""
+	}
+	return fmt.Sprintf("%s is %.300s, and was to be %.300s", at, fmt.Sprint(is), fmt.Sprint(want))
+}
+
+// jsonOf is a value as JSON has it.
+func jsonOf(v any) (tree any) {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &tree)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return tree
 }

@@ -5,27 +5,19 @@ package world
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -35,11 +27,14 @@ const (
 	ribbon = "ribbon"          // a label that steps add and remove, and by which some of them select
 	marks  = "example.com/box" // the begin of the annotations that steps add
 	does   = "does-"           // the begin of the labels that are orders to steps
+
+	ownerLabel = "owner"
 )
 
 // The orders in the labels of a box.
 const (
 	deny, invalid, badRequest, elsewhereForbidden = "denies", "finds-invalid", "finds-bad", "is-forbidden-elsewhere"
+	lacks                                         = "lacks-an-owner"
 	fail, panics, hang                            = "fails", "panics", "hangs"
 	dawdles                                       = "dawdles" // takes most of its Timeout, if it has one
 )
@@ -63,6 +58,7 @@ const (
 	renamePort // and drop the one in front of it
 	appendPort
 	movePort
+	alter
 	changesOfBoxes
 )
 
@@ -75,12 +71,22 @@ type boxStep struct {
 	form, act   int
 	number      int
 	judges      bool
+	rule        bool // it judges by a Rule
+	implied     bool // it names no operations that are the default
+	later       *shadowed
 }
 
 // drawBoxes draws the steps, which all versions of the program have.
 func drawBoxes(rng *rand.Rand, modes bool) (all []boxStep) {
 	n := 5 + rng.IntN(5)
 	again, timed := rng.IntN(2) == 0, rng.IntN(3) // all have a Timeout, or all but the first ones, or some
+	later, like := &shadowed{}, eirinix.Settings{}
+	if rng.IntN(3) == 0 {
+		like.MatchPolicy = admissionregistrationv1.Exact
+	}
+	if rng.IntN(3) == 0 {
+		like.SideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
+	}
 	for i := range n {
 		s := boxStep{name: fmt.Sprint(boxed, i), number: i, kind: corev1.SchemeGroupVersion.WithKind("Pod"), judges: rng.IntN(3) == 0, form: rng.IntN(2), act: rng.IntN(changesOfBoxes)}
 		if s.form = max(0, s.form-rng.IntN(2)); rng.IntN(4) == 0 {
@@ -120,14 +126,40 @@ func drawBoxes(rng *rand.Rand, modes bool) (all []boxStep) {
 				s.modes = append(s.modes, []eirinix.Mode{eirinix.ModeDeny, eirinix.ModeWarn, eirinix.ModeAudit}[rng.IntN(3)])
 			}
 		}
+		s.later, s.MatchPolicy, s.SideEffects = later, like.MatchPolicy, like.SideEffects
+		s.drawMore(rng)
 		all = append(all, s)
 	}
 	return all
 }
 
-// entry is the entry of the step in the ConfigMap of the modes.
+// drawMore draws the rest of a step.
+func (s *boxStep) drawMore(rng *rand.Rand) {
+	if s.rule = s.judges && rng.IntN(2) == 0; s.rule {
+		s.Operations = slices.DeleteFunc(slices.Clone(s.Operations), func(o admissionregistrationv1.OperationType) bool { return o == admissionregistrationv1.Delete })
+	}
+	if s.implied = rng.IntN(2) == 0; !s.judges && rng.IntN(2) == 0 {
+		s.act = alter
+	}
+	if rng.IntN(8) == 0 && s.Operations[0] == admissionregistrationv1.Create {
+		s.Conditions = []admissionregistrationv1.MatchCondition{{Name: "no-updates", Expression: "request.operation != 'UPDATE'"}}
+	}
+	if len(s.modes) == 0 && rng.IntN(6) == 0 {
+		s.Mode = eirinix.ModeShadow
+	}
+	s.FixedMode = len(s.modes) > 0 && rng.IntN(4) == 0
+}
+
+// entry is the entry of the step in the ConfigMap of the modes, in one of the forms that people write.
 func (s boxStep) entry() string {
-	text := fmt.Sprintf("%s where %s", s.modes[0], ribbon)
+	if s.number%2 == 0 {
+		text := fmt.Sprintf("# by its team\n\n\t%s   where %s", strings.ToLower(string(s.modes[0])), ribbon)
+		for _, m := range s.modes[1:] {
+			text += "\n#" + string(eirinix.ModeShadow) + "\n " + strings.ToUpper(string(m)) + " 100%\n"
+		}
+		return text
+	}
+	text := fmt.Sprintf("%s 0%%\n%s where %s", eirinix.ModeShadow, s.modes[0], ribbon)
 	for _, m := range s.modes[1:] {
 		text += "\n" + string(m)
 	}
@@ -139,6 +171,7 @@ func (s boxStep) entry() string {
 func (s boxStep) watches(a ask) (eirinix.Mode, bool) {
 	mode := s.Mode
 	switch {
+	case s.FixedMode:
 	case len(s.modes) > 0 && a.kind.Kind == "Namespace" && a.subject().GetLabels()[ribbon] != "":
 		mode = s.modes[0]
 	case len(s.modes) > 1:
@@ -148,195 +181,13 @@ func (s boxStep) watches(a ask) (eirinix.Mode, bool) {
 }
 
 // fails reports whether a failure of the step fails its call.
-func (s boxStep) fails() bool { return s.FailurePolicy == admissionregistrationv1.Fail }
-
-// isTo reports whether a box has the step do something of these.
-func (s boxStep) isTo(o metav1.Object, what ...string) string {
-	if to := o.GetLabels()[does+s.name]; slices.Contains(what, to) {
-		return to
-	}
-	return ""
+func (s boxStep) fails() bool {
+	return s.FailurePolicy == admissionregistrationv1.Fail && s.Mode != eirinix.ModeShadow
 }
 
-// obeys follows the labels of a box.
-func (s boxStep) obeys(ctx context.Context, o metav1.Object) error {
-	switch s.isTo(o, deny, invalid, badRequest, elsewhereForbidden, fail, panics, hang, dawdles) {
-	case dawdles:
-		if s.Reinvoke == "" { // else it may run twice
-			time.Sleep(s.Timeout * 8 / 10)
-		}
-	case deny:
-		return eirinix.Deny("%s denies", s.name)
-	case invalid:
-		return eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath(s.name), s.name+" denies")})
-	case badRequest:
-		return fmt.Errorf("it is wrong: %w", apierrors.NewBadRequest(s.name+" denies"))
-	case elsewhereForbidden:
-		return apierrors.NewForbidden(corev1.Resource("pods"), "another", errors.New("it is another one's"))
-	case fail:
-		return errors.New("it is to fail")
-	case panics:
-		panic("it is to panic")
-	case hang:
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return nil
-}
-
-// stamped counts the marks of steps.
-func stamped(o metav1.Object) (n int) {
-	for name := range o.GetAnnotations() {
-		if strings.HasPrefix(name, marks) {
-			n++
-		}
-	}
-	return n
-}
-
-// saw is the text by which a step describes a box that it sees.
-func (s boxStep) saw(o metav1.Object) string {
-	return fmt.Sprintf("%s saw %d marks", s.name, stamped(o))
-}
-
-// changes makes the step's change.
-func (s boxStep) changes(o metav1.Object) {
-	notes, labels := maps.Clone(o.GetAnnotations()), maps.Clone(o.GetLabels())
-	if s.needs != "" && notes[marks+s.needs] == "" {
-		return
-	}
-	switch s.act {
-	case stamp:
-		notes[marks+s.name] = strconv.Itoa(stamped(o) + 1)
-		o.SetAnnotations(notes)
-	case tie:
-		labels[ribbon] = s.name
-		o.SetLabels(labels)
-	case untie:
-		delete(labels, ribbon)
-		o.SetLabels(labels)
-	default:
-		switch o := o.(type) {
-		case *corev1.Pod:
-			s.changesPorts(&o.Spec.Containers[1])
-		case *unstructured.Unstructured:
-			s.changesTree(o.Object["spec"].(map[string]any)["containers"].([]any)[1].(map[string]any))
-		}
-	}
-}
-
-func (s boxStep) changesPorts(of *corev1.Container) {
-	number := int32(7000 + s.number)
-	switch ports := of.Ports; {
-	case len(ports) < 2:
-	case s.act == replacePort:
-		ports[0] = corev1.ContainerPort{ContainerPort: number, Name: "new"}
-	case s.act == dropPort:
-		of.Ports = ports[1:]
-	case s.act == renamePort:
-		of.Ports = ports[1:]
-		of.Ports[0].Name = "kept-" + s.name
-	case s.act == appendPort && !slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == number }):
-		of.Ports = append(ports, corev1.ContainerPort{ContainerPort: number, Name: "more-" + s.name})
-	case s.act == movePort:
-		of.Ports = append(slices.Clone(ports[len(ports)-1:]), ports[:len(ports)-1]...)
-	}
-}
-
-func (s boxStep) changesTree(of map[string]any) {
-	number := int64(7000 + s.number)
-	switch ports := of["ports"].([]any); {
-	case len(ports) < 2:
-	case s.act == replacePort:
-		ports[0] = map[string]any{"containerPort": number, "name": "new"}
-	case s.act == dropPort:
-		of["ports"] = ports[1:]
-	case s.act == renamePort:
-		of["ports"] = ports[1:]
-		ports[1].(map[string]any)["name"] = "kept-" + s.name
-	case s.act == appendPort && !slices.ContainsFunc(ports, func(p any) bool { return p.(map[string]any)["containerPort"] == number }):
-		of["ports"] = append(ports, map[string]any{"containerPort": number, "name": "more-" + s.name})
-	case s.act == movePort:
-		of["ports"] = append(slices.Clone(ports[len(ports)-1:]), ports[:len(ports)-1]...)
-	}
-}
-
-// rules are those of a step about unstructured boxes.
-func (s boxStep) rules() []admissionregistrationv1.RuleWithOperations {
-	resource, scope := "pods", admissionregistrationv1.NamespacedScope
-	if s.kind.Kind == "Namespace" {
-		resource, scope = "namespaces", admissionregistrationv1.ClusterScope
-	}
-	return []admissionregistrationv1.RuleWithOperations{{
-		Operations: s.Operations, Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: &scope},
-	}}
-}
-
-// add gives the Manager the step.
-func (s boxStep) add(m *eirinix.ExtensionManager) error {
-	switch {
-	case s.form >= patchedForm:
-		return m.AddExtension(boxExtension{s})
-	case s.form == treeForm:
-		settings := s.Settings
-		settings.Rules, settings.Operations = s.rules(), nil
-		return addBox[*unstructured.Unstructured](m, s, settings)
-	case s.kind.Kind == "Namespace":
-		return addBox[*corev1.Namespace](m, s, s.Settings)
-	}
-	return addBox[*corev1.Pod](m, s, s.Settings)
-}
-
-func addBox[T client.Object](m *eirinix.ExtensionManager, s boxStep, settings eirinix.Settings) error {
-	if !s.judges {
-		return m.AddExtension(eirinix.Mutation[T]{ID: s.name, Settings: settings, Apply: func(ctx context.Context, c *eirinix.Call, o T) error {
-			c.Warn("%s", s.saw(o))
-			s.changes(o)
-			return s.obeys(ctx, o)
-		}})
-	}
-	judge := func(ctx context.Context, c *eirinix.Call, o T) error {
-		c.Warn("%s", s.saw(o))
-		err := s.obeys(ctx, o)
-		o.SetAnnotations(nil) // it is the step's own
-		return err
-	}
-	step := eirinix.Validation[T]{ID: s.name, Settings: settings}
-	for _, operation := range s.Operations {
-		switch operation {
-		case admissionregistrationv1.Create:
-			step.Create = judge
-		case admissionregistrationv1.Update:
-			step.Update = func(ctx context.Context, c *eirinix.Call, _, o T) error { return judge(ctx, c, o) }
-		case admissionregistrationv1.Delete:
-			step.Delete = judge
-		}
-	}
-	return m.AddExtension(step)
-}
-
-// boxExtension is a step in EiriniX's form.
-type boxExtension struct{ boxStep }
-
-func (e boxExtension) Name() string               { return e.name }
-func (e boxExtension) Settings() eirinix.Settings { return e.boxStep.Settings }
-
-func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
-	saw := e.saw(pod)
-	switch err := e.obeys(ctx, pod); {
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && e.isTo(pod, elsewhereForbidden) == "":
-		return admission.Denied(e.name + " denies").WithWarnings(saw)
-	case err != nil:
-		return admission.Errored(500, err)
-	case e.form == silentForm:
-		return admission.Response{}
-	case e.form == byHandForm:
-		return admission.Patched("", jsonpatch.NewOperation("add", "/metadata/annotations/"+strings.ReplaceAll(marks+e.name, "/", "~1"), strconv.Itoa(stamped(pod)+1))).WithWarnings(saw)
-	}
-	e.changes(pod)
-	response := m.PatchFromPod(req, pod).WithWarnings(saw)
-	pod.Labels, pod.Annotations = nil, nil // too late for the answer
-	return response
+// leavesOut reports whether the Conditions of the step do not hold for a request.
+func (s boxStep) leavesOut(a ask) bool {
+	return len(s.Conditions) > 0 && a.operation == admissionv1.Update
 }
 
 // box makes a box of a kind.
@@ -360,6 +211,9 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	if rng.IntN(2) == 0 {
 		labels[ribbon] = "yes"
 	}
+	if n := rng.IntN(3); n > 0 {
+		labels[ownerLabel] = []string{"", "alice", "bob"}[n]
+	}
 	hung, all := false, rng.IntN(4)
 	switch rng.IntN(8) {
 	case 0: // one hangs, and nothing else is amiss
@@ -376,7 +230,7 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 		}
 	}
 	for range all {
-		what := []string{deny, invalid, badRequest, elsewhereForbidden, fail, panics, hang, dawdles}[rng.IntN(8)]
+		what := []string{deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles}[rng.IntN(9)]
 		if what == hang && hung {
 			continue
 		}
@@ -385,7 +239,32 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	}
 	o.SetLabels(labels)
 	o.SetAnnotations(map[string]string{nonceKey: fmt.Sprintf("%016x", rng.Uint64())})
+	furnish(o, rng)
 	return o
+}
+
+// beforeIt returns a box as it was before a change of its metadata and its status, and makes that change. A step with a Rule denies it,
+// and some of the orders to steps were others.
+func (w *World) beforeIt(box *unstructured.Unstructured, rng *rand.Rand) *unstructured.Unstructured {
+	rules := slices.DeleteFunc(slices.Clone(w.boxes), func(s boxStep) bool {
+		return !s.rule || s.kind.Kind != box.GetKind() || !slices.Contains(s.Operations, admissionregistrationv1.Update)
+	})
+	if orders := box.GetLabels(); len(rules) > 0 {
+		orders[does+rules[rng.IntN(len(rules))].name] = []string{lacks, lacks, deny, invalid}[rng.IntN(4)]
+		box.SetLabels(orders)
+	}
+	was := box.DeepCopy()
+	box.Object["status"] = map[string]any{"phase": "Running"}
+	notes, labels := box.GetAnnotations(), was.GetLabels()
+	notes[noteKey+"changed"] = "yes"
+	box.SetAnnotations(notes)
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if n := rng.IntN(8); strings.HasPrefix(name, does) && n < 3 {
+			labels[name] = []string{fail, deny, lacks}[n]
+		}
+	}
+	was.SetLabels(labels)
+	return was
 }
 
 // packs has an API server admit something about a box.
@@ -409,6 +288,8 @@ func (w *World) packs(rng *rand.Rand, n int) {
 	case 3:
 		a.operation, a.old = admissionv1.Update, a.object.DeepCopy()
 		a.object.SetResourceVersion("2")
+	case 5:
+		a.operation, a.old = admissionv1.Update, w.beforeIt(a.object, rng)
 	case 4:
 		if ill = a.kind.Kind == "Pod"; ill {
 			container(a.object)["image"] = int64(illImage)
@@ -434,7 +315,7 @@ func (w *World) packs(rng *rand.Rand, n int) {
 		of := func(path string) bool {
 			return called[path] && slices.ContainsFunc(w.boxesAt(path), func(b boxStep) bool { return b.name == step.name })
 		}
-		if len(step.Objects.MatchExpressions) == 0 && step.wants(a, a.object, false) && !slices.ContainsFunc(slices.Collect(maps.Keys(called)), of) {
+		if len(step.Objects.MatchExpressions) == 0 && !step.leavesOut(a) && step.wants(a, a.object, false) && !slices.ContainsFunc(slices.Collect(maps.Keys(called)), of) {
 			w.breaks("%s: step %s of every live version, which is about boxes, is not called for the %s of a %s (called: %s)", s.name, step.name, a.operation, a.kind.Kind, v.entries())
 		}
 	}

@@ -4,6 +4,7 @@ package world
 
 import (
 	"context"
+	"slices"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
@@ -14,6 +15,12 @@ func (w *World) diagnoses() {
 	rng := w.stream("diagnosis", 0)
 	finds := func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		report := m.Diagnose(ctx)
+		if slices.ContainsFunc(w.boxes, func(s boxStep) bool { return s.FixedMode }) {
+			if _, refused := report.Find(diagnosis.ModeRefused); !refused {
+				w.violate("at rest, a diagnosis does not find that the mode of a step with FixedMode is to be changed: %s", report)
+			}
+			return nil
+		}
 		if _, well := report.Find(diagnosis.Healthy); !well && report.Err() == nil {
 			w.violate("at rest, a diagnosis finds no problem, and does not say that all is well: %s", report)
 		}

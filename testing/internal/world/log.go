@@ -59,7 +59,8 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		r.w.swaps(r.who)
 		r.w.mu.Unlock()
 	}
-	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" && !strings.HasPrefix(fmt.Sprint(all.Fields["step"]), boxed) { // they hang and fail
+	if e.Level >= zapcore.ErrorLevel && all.Fields["step"] != ghost && all.Fields["step"] != lenient+"-sets" && !strings.HasPrefix(fmt.Sprint(all.Fields["step"]), boxed) && !strings.HasPrefix(fmt.Sprint(all.Fields["entry"]), boxed) &&
+		!(all.Fields["step"] == ager && strings.Contains(text, "to its Settings.Reads")) { // they hang and fail
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()
 		if !r.w.troubled() && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
