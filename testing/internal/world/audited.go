@@ -4,6 +4,7 @@ package world
 // the world's own.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,6 +124,9 @@ func (e *examination) asks() []string {
 			}
 		}
 	}
+	for _, s := range e.release.boxes {
+		all = append(all, s.name)
+	}
 	if chosen := e.options.Steps; len(chosen) > 0 {
 		all = slices.DeleteFunc(all, func(step string) bool { return !slices.Contains(chosen, step) })
 	}
@@ -132,6 +136,9 @@ func (e *examination) asks() []string {
 // modeFor is the mode of a step that is in force for a namespace; nothing if that is not known. The caller holds World.mu.
 func (e *examination) modeFor(step, namespace string) eirinix.Mode {
 	m := e.modes[step]
+	if s, of := e.boxStepOf(step); of {
+		return cmp.Or(s.Mode, eirinix.ModeDeny)
+	}
 	switch {
 	case step == ghost:
 		return eirinix.ModeShadow
@@ -153,10 +160,24 @@ func (e *examination) modeFor(step, namespace string) eirinix.Mode {
 	return m.mode
 }
 
+// boxResults are the results of the steps about boxes for an object.
+func (e *examination) boxResults(object *unstructured.Unstructured) map[string]examined {
+	of := object.GetKind() + " " + object.GetName()
+	if e.boxed == nil {
+		e.boxed = map[string]map[string]examined{}
+	}
+	if e.boxed[of] == nil {
+		e.boxed[of] = e.ofBox(object)
+	}
+	return e.boxed[of]
+}
+
 // result returns what a step says of an object.
 func (e *examination) result(object *unstructured.Unstructured, step string) audit.Result {
 	label := object.GetLabels()
 	switch kind := object.GetKind(); {
+	case isBoxStep(step):
+		return e.boxResults(object)[step].result
 	case kind == "Shop" && step == definitionName:
 		return map[bool]audit.Result{true: nothing, false: audit.Drift}[object.GetName() == cleanShop]
 	case kind == kindOfIt && (step == marker || step == stamper):
@@ -216,11 +237,11 @@ func (e *examination) compares(object *unstructured.Unstructured, step string, f
 	switch {
 	case f.UID != object.GetUID():
 		e.breaks("%s: %s has the uid %s, and not %s", e.name, of, object.GetUID(), f.UID)
-	case is == audit.Denied && (!strings.Contains(f.Message, step+" denies") || f.Frozen):
+	case is == audit.Denied && (!strings.Contains(f.Message, step+" denies") || f.Frozen != e.boxResults(object)[step].frozen):
 		e.breaks("%s: step %s denies %s, and is told to say %q (frozen: %t)", e.name, step, of, f.Message, f.Frozen)
 	case step == definitionName && !(slices.Contains(f.Paths, "/spec/note") && strings.Contains(f.Message, second+" cannot hold")):
 		e.breaks("%s: of a shop with a note, which %s cannot hold, is told: %s (%v)", e.name, second, f.Message, f.Paths)
-	case is == audit.Drift && object.GetKind() == "Pod":
+	case is == audit.Drift && object.GetKind() == "Pod" && !isBoxStep(step):
 		e.drifts(object, step, f)
 	}
 }
@@ -373,5 +394,13 @@ func (e *examination) keeps() {
 				e.breaks("%s has gaps, and the report %s holds %d results of %d (before: %d)", e.name, name, is, n, e.kept[name])
 			}
 		}
+	}
+}
+
+// unreported looks for reports that a program has left in the cluster whose registration is removed.
+func (w *World) unreported() {
+	for name := range w.results() {
+		w.violate("every replica has stopped with UnregisterOnStop, and there is still the report %s of an audit", name)
+		return
 	}
 }

@@ -30,6 +30,7 @@ import (
 const (
 	audits    = "audit" // the fault that is an audit
 	bank      = "bank"  // a second namespace with pods that are audited
+	attic     = "attic" // a namespace that is a box
 	illImage  = 424242  // the image of a pod that does not decode
 	admitted  = "admitted"
 	cleanShop = "clean"
@@ -93,8 +94,11 @@ func (w *World) existing(scheme *runtime.Scheme) (all []client.Object) {
 	}
 	all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bank, Labels: map[string]string{corev1.LabelMetadataName: bank}}})
 	if w.plan.Boxes { // one that the steps about boxes change
+		for _, o := range w.existingBoxes(w.stream("existing boxes", 0)) {
+			all = append(all, o)
+		}
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: "attic", UID: "uid-attic", Labels: map[string]string{corev1.LabelMetadataName: "attic", boxed: "yes", ribbon: "yes"}, Annotations: map[string]string{nonceKey: "attic"},
+			Name: attic, UID: "uid-attic", Labels: map[string]string{corev1.LabelMetadataName: "attic", boxed: "yes", ribbon: "yes"}, Annotations: map[string]string{nonceKey: "attic"},
 		}})
 	}
 	rng := w.stream("existing", 0)
@@ -147,7 +151,7 @@ func (w *World) existingShops(scheme *runtime.Scheme, rng *rand.Rand) (all []cli
 	}
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: first, Kind: "Shop"}, &report{})
 	clean := newShop(first, cleanShop, 10*rng.Int64N(10), rng)
-	clean.notes, clean.shelves = nil, clean.shown(second)
+	clean.notes, clean.shelves, clean.hours = nil, clean.shown(second), nil
 	for i := range clean.shelves {
 		clean.shelves[i].width = 0
 	}
@@ -183,6 +187,7 @@ type examination struct {
 	cut     bool // its context has ended before
 	rested  bool // nothing was in its way
 	steady  bool // no mode has changed meanwhile
+	boxed   map[string]map[string]examined
 
 	mu     sync.Mutex
 	listed []time.Time // when lists of objects were asked for
@@ -271,7 +276,7 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	w.forgot.Store(false)
 	e.kept = e.results()
 	for _, o := range w.api.Objects() {
-		if slices.Contains([]string{"Pod", kindOfIt, "Shop"}, o.GetKind()) && (e.options.Namespace == "" || o.GetNamespace() == e.options.Namespace) {
+		if (slices.Contains([]string{"Pod", kindOfIt, "Shop"}, o.GetKind()) || o.GetName() == attic) && (e.options.Namespace == "" || o.GetNamespace() == e.options.Namespace) {
 			e.stored = append(e.stored, o)
 		}
 	}

@@ -5,7 +5,6 @@ package world
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -245,14 +244,21 @@ func optionsFor(o admissionv1.Operation) []byte {
 
 // userOf is a user, as an API server describes him.
 func userOf(name string) authenticationv1.UserInfo {
-	return authenticationv1.UserInfo{
+	user := authenticationv1.UserInfo{
 		Username: name, UID: "the " + name, Groups: []string{"system:authenticated", "of " + name},
 		Extra: map[string]authenticationv1.ExtraValue{"example.com/floor": {"1", "2"}},
 	}
+	for n := range extrasOf[name] {
+		user.Extra[fmt.Sprint("example.com/floor", n)] = authenticationv1.ExtraValue{}
+	}
+	return user
 }
 
+// extrasOf is the number of the extras of a user, beside the usual one.
+var extrasOf = map[string]int{manyExtras: 20}
+
 // userName is the user of all requests, but for those of controllers.
-const userName = "alice"
+const userName, manyExtras = "alice", "<bob>"
 
 // retries is how often an API server repeats a request that is answered with Retry-After (client-go's default).
 const retries = 10
@@ -265,11 +271,12 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	form := s.formed(h, a)
 	review := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		TypeMeta: metav1.TypeMeta{APIVersion: form.apiVersion(), Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: types.UID(uuid.NewUUID()), Kind: a.kind, Resource: a.resource, RequestKind: &a.kind, RequestResource: &a.resource,
-			Name: a.subject().GetName(), Namespace: a.namespace(), Operation: a.operation, DryRun: &a.dry,
+			Name: a.called(), Namespace: a.namespace(), Operation: a.operation, DryRun: &a.dry,
 			Options: runtime.RawExtension{Raw: optionsFor(a.operation)}, UserInfo: userOf(a.by()),
 		},
 	}
@@ -284,28 +291,27 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), body)
+	answered := s.w.sends(h.path(), review.Request)
+	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), form, form.write(body))
 	if err != nil {
 		return nil, err
 	}
-	var got admissionv1.AdmissionReview
-	if err := json.Unmarshal(answer, &got); err != nil {
+	response, err := form.answers(answer, review.Request)
+	if err != nil {
 		return nil, err
 	}
-	if got.Response == nil || got.Response.UID != review.Request.UID {
-		return nil, errors.New("the answer is not one to this request")
-	}
-	return got.Response, s.w.totals(h, got.Response)
+	answered(response)
+	return response, s.w.totals(h, response)
 }
 
 // post sends a review, and again where the answer asks for that.
-func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.WebhookClientConfig, query string, body []byte) ([]byte, error) {
+func (s *apiServer) post(ctx context.Context, to admissionregistrationv1.WebhookClientConfig, query string, form form, body []byte) ([]byte, error) {
 	client, at, err := s.client(to)
 	if err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+query, bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+query, form.body(body))
 		if err != nil {
 			return nil, err
 		}

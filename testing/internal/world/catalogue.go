@@ -5,11 +5,13 @@ package world
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -28,6 +30,71 @@ func catalogue() eirinix.Read {
 		Object: &corev1.ServiceAccount{}, Namespaces: []string{"shop"},
 		Index: map[string]client.IndexerFunc{floorLabel: func(o client.Object) []string { return []string{o.GetLabels()[floorLabel]} }},
 	}
+}
+
+// lowFloors holds some of the same objects, as trees: the API server selects them.
+func lowFloors() eirinix.Read {
+	return eirinix.Read{
+		Object: serviceAccount(), Namespaces: []string{"shop"},
+		Labels: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: floorLabel, Operator: metav1.LabelSelectorOpIn, Values: []string{"0", "1"}}}},
+		Transform: func(o client.Object) {
+			tree := o.(*unstructured.Unstructured)
+			tree.Object["floor"] = tree.GetLabels()[floorLabel] + " of " + tree.GetName()
+		},
+		Index: map[string]client.IndexerFunc{"floor": func(o client.Object) []string {
+			text, _, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "floor")
+			return []string{text[:1], "any"}
+		}},
+	}
+}
+
+// serviceAccount is an empty object.
+func serviceAccount() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("v1")
+	o.SetKind("ServiceAccount")
+	return o
+}
+
+// misfiled returns what is wrong with the objects on low floors, or "".
+func misfiled(ctx context.Context, r client.Reader) (string, error) {
+	list := func(by ...client.ListOption) ([]unstructured.Unstructured, error) {
+		found := &unstructured.UnstructuredList{}
+		found.SetAPIVersion("v1")
+		found.SetKind("ServiceAccountList")
+		err := r.List(ctx, found, by...)
+		return found.Items, err
+	}
+	all, err := list()
+	if err != nil {
+		return "", err
+	}
+	under, err := list(client.MatchingFields{"floor": "any"}, client.InNamespace("shop"))
+	if err != nil {
+		return "", err
+	}
+	low := 0
+	for floor := range 2 {
+		on := fmt.Sprint(floor)
+		found, err := list(client.MatchingFields{"floor": on})
+		if err != nil {
+			return "", err
+		}
+		low += len(found)
+		for _, o := range found {
+			one := serviceAccount()
+			if err := r.Get(ctx, client.ObjectKeyFromObject(&o), one); err != nil {
+				return "", err
+			}
+			if o.GetLabels()[floorLabel] != on || o.Object["floor"] != on+" of "+o.GetName() || !reflect.DeepEqual(one.Object, o.Object) {
+				return fmt.Sprintf("under floor %s is %v, which is %v by itself", on, o.Object, one.Object), nil
+			}
+		}
+	}
+	if len(all) != low || len(under) != low {
+		return fmt.Sprintf("%d objects are on low floors, %d are under their index, and %d on each of them", len(all), len(under), low), nil
+	}
+	return "", nil
 }
 
 // tenant is an object of the catalogue.
@@ -87,5 +154,5 @@ func disagreement(ctx context.Context, r client.Reader) (string, error) {
 			return fmt.Sprintf("%s is on floor %s, and by itself on %s (%v)", o.Name, o.Labels[floorLabel], one.Labels[floorLabel], err), nil
 		}
 	}
-	return "", nil
+	return misfiled(ctx, r)
 }

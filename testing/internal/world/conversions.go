@@ -43,7 +43,7 @@ func (w *World) learns() bool {
 // addConversion gives the Manager the conversion of shops. What a version cannot hold comes back, as long as it is not edited.
 func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 	type tree = *unstructured.Unstructured
-	by := func(change func(map[string]any) map[string]any) func(context.Context, tree) (tree, error) {
+	by := func(change func(map[string]any) map[string]any, also ...func(tree)) func(context.Context, tree) (tree, error) {
 		return func(ctx context.Context, shop tree) (tree, error) {
 			if slow, err := time.ParseDuration(shop.GetLabels()[slowLabel]); err == nil {
 				select {
@@ -54,12 +54,15 @@ func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 			}
 			spec, _ := shop.Object["spec"].(map[string]any)
 			shop.Object["spec"] = change(spec)
+			for _, then := range also {
+				then(shop)
+			}
 			return shop, nil
 		}
 	}
 	of := conversion.Of[tree]{
 		CRD: definitionName, Version: first,
-		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke(second, by(converters[second].to), by(converters[second].from))},
+		Spokes: []conversion.Spoke[tree]{conversion.NewSpoke(second, by(converters[second].to, signsIn(first)), by(converters[second].from, signsIn(second)))},
 	}
 	if thirds {
 		to, from := by(converters[third].to), by(converters[third].from)
@@ -68,6 +71,10 @@ func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 			func(ctx context.Context, shop tree) (*Shop, error) { return typed(from(ctx, shop)) }))
 	}
 	return m.AddExtension(of)
+}
+
+func signsIn(version string) func(*unstructured.Unstructured) {
+	return func(shop *unstructured.Unstructured) { signs(shop, version) }
 }
 
 // conversionTimeout is how long an API server waits for a conversion (k8s.io/apiextensions-apiserver/pkg/apiserver/conversion).
@@ -146,7 +153,7 @@ func (l *lister) tour(i int, rng *rand.Rand) {
 		}
 		if at = to; rng.IntN(2) == 0 {
 			shop.edit(at, rng)
-			object["spec"] = shop.spec(at)
+			shop.rewrites(object, at)
 		}
 	}
 	if at != start {
@@ -183,7 +190,7 @@ func (l *lister) revisit(rng *rand.Rand) {
 	case rng.IntN(6) == 0: // no webhook hears of it
 		object = (&unstructured.Unstructured{Object: object}).DeepCopy().Object
 		changed.edit(first, rng)
-		object["spec"] = changed.spec(first)
+		changed.rewrites(object, first)
 		l.keep(storedShop{changed, object})
 		return
 	default:
@@ -192,7 +199,7 @@ func (l *lister) revisit(rng *rand.Rand) {
 			return
 		}
 		changed.edit(to, rng)
-		object["spec"] = changed.spec(to)
+		changed.rewrites(object, to)
 	}
 	if object, ok = l.beside(to, rng).hop(changed, object, to, first); ok {
 		l.keep(storedShop{changed, object})
@@ -318,7 +325,7 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, 
 	way := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			body, err = s.post(r.Context(), h.ClientConfig, "", body) // an API server says no time here
+			body, err = s.post(r.Context(), h.ClientConfig, "", form{}, body) // an API server says no time here
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)

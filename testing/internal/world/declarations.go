@@ -29,6 +29,8 @@ const (
 	laterOn   = "-later" // is behind that, where the step has waited meanwhile
 	elsewhere = "rules"  // a namespace without policies, which is read after the other one
 
+	undeclared = "undeclared" // a label that has the last step read what it does not declare, and drop the error
+
 	unreadablePolicy = "Read.Transform panicked" // is why the second step fails for a policy with the label of broken pods
 )
 
@@ -68,7 +70,7 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 	}
 	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: looker, Settings: eirinix.Settings{
-			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read, catalogue()},
+			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read, catalogue(), lowFloors()},
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update, admissionregistrationv1.Delete},
 		},
 		Rule: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c, laterOn) },
@@ -85,7 +87,12 @@ func ages(m *eirinix.ExtensionManager, r release) error {
 	read.MaxStale = eirinix.AnyAge
 	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: ager, Settings: eirinix.Settings{Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read}},
-		Delete: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+		Delete: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			if pod.Labels[undeclared] != "" {
+				_ = c.Reader().Get(ctx, client.ObjectKey{Namespace: "shop", Name: policyName}, noPolicy(r.kinds)) // which fails the step
+			}
+			return nil
+		},
 	})
 }
 
@@ -97,6 +104,9 @@ func (w *World) looksWell(s *apiServer, began time.Time, v verdict) {
 		}
 		if one.response == nil {
 			continue
+		}
+		if strings.HasPrefix(one.Name, ager+".") && one.subject().GetLabels()[undeclared] != "" {
+			w.breaks("%s: step %s reads what it does not declare, and decides", s.name, ager)
 		}
 		if was, is := one.annotated(looksAt), one.annotated(looksAt+laterOn); len(was) > 0 && len(is) > 0 && was[0] != is[0] {
 			w.breaks("%s: step %s sees policy %s at first, and %s later in its call", s.name, looker, was[0], is[0])

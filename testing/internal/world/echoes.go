@@ -58,9 +58,18 @@ func echo(c *eirinix.Call, step string, old, object *corev1.Pod) {
 	} else if !*c.DryRun {
 		dry = "is not"
 	}
-	dry += fmt.Sprintf(" by %v with %s", c.UserInfo, c.Options.Raw)
+	dry += fmt.Sprintf(" by %v with %s", c.UserInfo, plainly(c.Options.Raw))
 	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw), dry))
 	c.Warn("%s %s %s", step, greets, c.UserInfo.Username)
+}
+
+// plainly is the one form of a JSON text.
+func plainly(text []byte) string {
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return fmt.Sprintf("%s (%v)", text, err)
+	}
+	return fmt.Sprint(v)
 }
 
 // echoOf is the text by which a step says which request it sees.
@@ -82,7 +91,7 @@ func (s said) echo(step string) string {
 	if s.dry {
 		dry = "is"
 	}
-	dry += fmt.Sprintf(" by %v with %s", userOf(s.by()), optionsFor(s.operation))
+	dry += fmt.Sprintf(" by %v with %s", userOf(s.by()), plainly(optionsFor(s.operation)))
 	return echoOf(step, s.response.UID, s.operation, s.namespace()+"/"+s.subject().GetName(), was, is, dry)
 }
 

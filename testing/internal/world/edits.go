@@ -47,6 +47,9 @@ func (w *World) edits(rng *rand.Rand, n int) {
 func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 	in := "shop"
 	e := edit{ask: ask{operation: admissionv1.Update, resource: podResource, kind: podKind, dry: rng.IntN(6) == 0}}
+	if rng.IntN(4) == 0 {
+		e.user = manyExtras
+	}
 	if rng.IntN(10) == 0 {
 		in, e.exempt = "kube-system", "it is in a namespace of the cluster's own"
 	}
@@ -74,7 +77,9 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 		e.operation, e.old = admissionv1.Create, nil
 		return e
 	case 1, 2:
-		e.operation, e.object = admissionv1.Delete, nil
+		if e.operation, e.object = admissionv1.Delete, nil; rng.IntN(4) == 0 {
+			label(e.old, undeclared)
+		}
 		if rng.IntN(4) == 0 {
 			dies(e.old)
 			e.exempt = "the object is deleted already"

@@ -26,6 +26,10 @@ const mostPairs = 5
 // halves puts a step into Deny for half of the objects for a while, and looks at whether pods of one owner, or of one
 // generateName, are admitted alike.
 func (w *World) halves(rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		w.portions(rng)
+		return
+	}
 	steps := w.common()
 	step := steps[rng.IntN(len(steps))]
 	w.setMode(step, halved)

@@ -39,11 +39,22 @@ func (w *World) callAll() {
 		if own := w.stream("edits", i); own.IntN(4) == 0 {
 			w.edits(own, i)
 		}
+		if own := w.stream("hostile", i); own.IntN(2) == 0 {
+			w.tasks.Go(func() { w.harasses(own) })
+		}
+		if own := w.stream("mirror", i); own.IntN(8) == 0 {
+			w.tasks.Go(func() { w.mirrorPod(own, i) })
+		}
 		if w.plan.Boxes {
 			w.tasks.Go(func() { w.packs(w.stream("box", i), i) })
 		}
 		if w.plan.Sets {
 			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })
+			w.tasks.Go(func() { w.commands(w.stream("command", i), i) })
+			w.tasks.Go(func() { w.countsOne(w.stream("census", i), i) })
+		}
+		if w.plan.Records {
+			w.tasks.Go(func() { w.keepsSecrets(w.stream("secret", i), i) })
 		}
 		if w.plan.Converts {
 			w.tasks.Go(func() { w.list(w.stream("list", i)) })

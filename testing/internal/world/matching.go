@@ -33,6 +33,7 @@ type ask struct {
 	dry         bool
 	subresource string // empty for the object itself
 	user        string // empty for alice
+	name, in    string // empty for those of the subject
 }
 
 // by is the user of a request.
@@ -46,18 +47,21 @@ func (a ask) subject() *unstructured.Unstructured {
 	return a.object
 }
 
+// called is the name of the object that the request is about.
+func (a ask) called() string { return cmp.Or(a.name, a.subject().GetName()) }
+
 // namespace is that of the subject, or its name if it is one.
 func (a ask) namespace() string {
 	if a.resource.Resource == "namespaces" {
 		return a.subject().GetName()
 	}
-	return a.subject().GetNamespace()
+	return cmp.Or(a.in, a.subject().GetNamespace())
 }
 
 // attributes describe the request for the code of API servers.
 func (a ask) attributes() admission.Attributes {
 	return admission.NewAttributesRecord(
-		objectOf(a.object), objectOf(a.old), schema.GroupVersionKind(a.kind), a.namespace(), a.subject().GetName(),
+		objectOf(a.object), objectOf(a.old), schema.GroupVersionKind(a.kind), a.namespace(), a.called(),
 		schema.GroupVersionResource(a.resource), a.subresource, admission.Operation(a.operation), nil, a.dry, &user.DefaultInfo{Name: a.by()},
 	)
 }

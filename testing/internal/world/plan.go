@@ -31,6 +31,7 @@ type Plan struct {
 	Converts                    bool
 	Sets                        bool          // three steps are about replica sets
 	Boxes                       bool          // steps that the seed draws are about boxes
+	Records                     bool          // replicas record their calls
 	AtOnce                      bool          // a Deployment starts all replicas that are lacking at once
 	Split                       bool          // the replicas write no configuration, and a CronJob calls RegisterExtensions
 	Judges                      bool          // every second version changes nothing
@@ -74,7 +75,7 @@ func (p Plan) String() string {
 		kinds = append(kinds, fmt.Sprintf("%s at %s", f.Kind, f.At.Round(time.Second)))
 	}
 	uses := ""
-	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "steps about replica sets": p.Sets, "steps about boxes": p.Boxes, "an issuer": p.Issued, "a signer": p.Signed, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
+	for what, used := range map[string]bool{"a URL": p.URL, "versions that change nothing": p.Judges, "reads": p.Reads, "reads of two namespaces": p.Wide, "a kind that comes and goes": p.Kinds, "modes": p.Modes, "conversions": p.Converts, "steps about replica sets": p.Sets, "steps about boxes": p.Boxes, "recordings": p.Records, "an issuer": p.Issued, "a signer": p.Signed, "callers with certificates": p.Callers, "a split deployment": p.Split, "UnregisterOnStop": p.Unregister, "a stop at the end": p.Gentle} {
 		if used {
 			uses += ", " + what
 		}
@@ -147,6 +148,7 @@ func draw(seed uint64, lasts time.Duration, only ...string) Plan {
 	// A client of kinds holds a lock while it asks for those of a group, and steps that read wait for that.
 	p.Sets = seed%4 == 2 && !p.Reads
 	p.Boxes = seed%4 == 1 && !p.Judges
+	p.Records = seed%8 == 0
 	p.Modes = p.Modes || p.Boxes && seed%16 == 1
 	switch n := rng.IntN(400); { // what a pass costs grows with the square
 	case n == 0:

@@ -89,6 +89,7 @@ func (w *World) start(r release) *process {
 		close(p.ended)
 		return p
 	}
+	w.records(p)
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	w.mu.Lock()

@@ -32,6 +32,7 @@ type release struct {
 	wide     bool // two steps read policies
 	sets     bool // three steps are about replica sets
 	shadow   bool
+	records  bool // one step is about Secrets; steps that read wait for those who ask for another kind
 	converts bool
 	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
@@ -61,7 +62,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -126,7 +127,10 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, looks(m, r))
 	}
 	if r.sets {
-		errs = append(errs, addSets(m))
+		errs = append(errs, addSets(m), addGuard(m), addCensus(m))
+	}
+	if r.records {
+		errs = append(errs, addVault(m))
 	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))

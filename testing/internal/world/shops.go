@@ -23,7 +23,7 @@ import (
 const first, second, third = "v1", "v2", "v3"
 
 // shop is the truth about a shop. Each version has a note of its own. v2 knows only tens of the size, no width of a shelf, and no
-// shelf in the cellar, and v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
+// shelf in the cellar, of its hours only when they begin, and the sign as an annotation. v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
 type shop struct {
 	name, uid string
 	labels    map[string]any
@@ -33,7 +33,13 @@ type shop struct {
 	notes     map[string]string // by version; never changed, but replaced
 	shelves   []shelf
 	made      int // shelves, ever: none gets the name of one that has gone
+	hours     []hours
+	opened    int64 // hours, ever
+	sign      string
 }
+
+// hours are when a shop is open. Nothing in them is a key.
+type hours struct{ from, to int64 } // to is 0 for none
 
 type shelf struct {
 	name  string
@@ -92,6 +98,12 @@ func newShop(version, name string, size int64, rng *rand.Rand) shop {
 	if version == third {
 		s.mark = "written first"
 	}
+	for range rng.IntN(3) {
+		s.opens(version, rng)
+	}
+	if rng.IntN(2) == 0 {
+		s.sign = "at first"
+	}
 	if version == second {
 		s.size -= s.size % 10
 	}
@@ -111,6 +123,28 @@ func (s *shop) adds(version string, rng *rand.Rand) {
 	s.shows(version, slices.Insert(shown, rng.IntN(len(shown)+1), added))
 }
 
+// opens adds hours, which begin when none has begun before.
+func (s *shop) opens(version string, rng *rand.Rand) {
+	s.opened++
+	added := hours{from: s.opened}
+	if version != second {
+		added.to = rng.Int64N(3)
+	}
+	s.hours = slices.Insert(slices.Clone(s.hours), rng.IntN(len(s.hours)+1), added)
+}
+
+// rewrites writes the shop into an object of a version, as a client does that has edited it.
+func (s shop) rewrites(object map[string]any, version string) {
+	object["spec"] = s.spec(version)
+	o := &unstructured.Unstructured{Object: object}
+	if notes := o.GetAnnotations(); version == second {
+		if delete(notes, signKey); s.sign != "" {
+			notes[signKey] = s.sign
+		}
+		o.SetAnnotations(notes)
+	}
+}
+
 // says writes the note of a version.
 func (s *shop) says(version, text string) {
 	notes := map[string]string{version: text}
@@ -124,7 +158,16 @@ func (s *shop) says(version, text string) {
 
 // edit changes something that a version shows.
 func (s *shop) edit(version string, rng *rand.Rand) {
-	switch n := rng.IntN(6); {
+	switch n := rng.IntN(9); {
+	case n == 6:
+		s.opens(version, rng)
+	case n == 7:
+		if len(s.hours) > 0 {
+			at := rng.IntN(len(s.hours))
+			s.hours = slices.Delete(slices.Clone(s.hours), at, at+1)
+		}
+	case n == 8:
+		s.sign = []string{"", "changed in " + version}[rng.IntN(2)]
 	case n == 3 && version == third:
 		s.mark = fmt.Sprint("for the ", rng.IntN(1000))
 	case n == 0:
@@ -161,8 +204,19 @@ func (s shop) spec(version string) map[string]any {
 	case third:
 		spec["scale"], spec["racks"] = inWords(s.size), shelves
 	}
-	marks := map[string]string{first: s.mark, third: s.mark}
-	for name, text := range map[string]string{"text": s.text, "note": s.notes[version], "mark": marks[version]} {
+	var open []any
+	for _, of := range s.hours {
+		one := map[string]any{"from": of.from}
+		if of.to > 0 && version != second {
+			one["to"] = of.to
+		}
+		open = append(open, one)
+	}
+	if len(open) > 0 {
+		spec["hours"] = open
+	}
+	marks, signs := map[string]string{first: s.mark, third: s.mark}, map[string]string{first: s.sign, third: s.sign}
+	for name, text := range map[string]string{"sign": signs[version], "text": s.text, "note": s.notes[version], "mark": marks[version]} {
 		if text != "" {
 			spec[name] = text
 		}
@@ -170,12 +224,15 @@ func (s shop) spec(version string) map[string]any {
 	return spec
 }
 
-// owner is an annotation that is its client's.
-const owner = group + "/owner"
+// owner is an annotation that is its client's, and signKey the one that is the sign in v2.
+const owner, signKey = group + "/owner", group + "/sign"
 
 // in is the shop in a version, as its client writes it first.
 func (s shop) in(version string) map[string]any {
 	metadata := map[string]any{"name": s.name, "namespace": "shop", "uid": s.uid, "annotations": map[string]any{owner: "alice"}}
+	if s.sign != "" && version == second {
+		metadata["annotations"].(map[string]any)[signKey] = s.sign
+	}
 	if s.labels != nil {
 		metadata["labels"] = maps.Clone(s.labels)
 	}
@@ -220,23 +277,54 @@ var converters = map[string]struct {
 				}
 				shelves = append(shelves, map[string]any{"name": named["name"]})
 			}
-			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"]})
+			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"], "hours": begins(spec["hours"]), "sign": spec["sign"]})
 		},
 		to: func(spec map[string]any) map[string]any {
-			return present(map[string]any{"size": spec["replicas"], "shelves": spec["shelves"], "text": spec["text"]})
+			return present(map[string]any{"size": spec["replicas"], "shelves": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
 		},
 	},
 	third: {
 		from: func(spec map[string]any) map[string]any {
 			size, _ := spec["size"].(int64)
-			return present(map[string]any{"scale": inWords(size), "racks": spec["shelves"], "text": spec["text"]})
+			return present(map[string]any{"scale": inWords(size), "racks": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
 		},
 		to: func(spec map[string]any) map[string]any {
 			scale, _ := spec["scale"].(string)
 			size, _ := strconv.ParseInt(strings.TrimSuffix(scale, " m2"), 10, 64)
-			return present(map[string]any{"size": size, "shelves": spec["racks"], "text": spec["text"]})
+			return present(map[string]any{"size": size, "shelves": spec["racks"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
 		},
 	},
+}
+
+// begins is hours of which nothing but their beginning is left; nil for none.
+func begins(all any) any {
+	var left []any
+	items, _ := all.([]any)
+	for _, one := range items {
+		of, _ := one.(map[string]any)
+		left = append(left, map[string]any{"from": of["from"]})
+	}
+	if left == nil {
+		return nil
+	}
+	return left
+}
+
+// signs moves the sign of a shop from its spec into an annotation, or back.
+func signs(shop *unstructured.Unstructured, to string) {
+	notes := shop.GetAnnotations()
+	spec, _ := shop.Object["spec"].(map[string]any)
+	switch sign, ok := spec["sign"].(string); {
+	case to == second && ok && notes != nil:
+		notes[signKey] = sign
+		delete(spec, "sign")
+	case to != second && notes[signKey] != "":
+		spec["sign"] = notes[signKey]
+		delete(notes, signKey)
+	default:
+		return
+	}
+	shop.SetAnnotations(notes)
 }
 
 // present leaves out absent members.
@@ -254,6 +342,8 @@ type Shop struct {
 		Note  string `json:"note,omitempty"`
 		Text  string `json:"text,omitempty"`
 		Racks []rack `json:"racks,omitempty"`
+		Sign  string `json:"sign,omitempty"`
+		Hours []open `json:"hours,omitempty"`
 	} `json:"spec"`
 }
 
@@ -262,11 +352,16 @@ type rack struct {
 	Width int64  `json:"width,omitempty"`
 }
 
+type open struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to,omitempty"`
+}
+
 // DeepCopyObject implements runtime.Object.
 func (s *Shop) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	c.Spec.Racks = slices.Clone(s.Spec.Racks)
+	c.Spec.Racks, c.Spec.Hours = slices.Clone(s.Spec.Racks), slices.Clone(s.Spec.Hours)
 	return &c
 }
 

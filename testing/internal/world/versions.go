@@ -137,7 +137,10 @@ func (r release) declares() string {
 		names = append(names, looker+alone+judged, ager+alone+judged)
 	}
 	if r.sets {
-		names = append(names, marker+judged, stamper+judged, watcher+judged)
+		names = append(names, marker+judged, stamper+judged, watcher+judged, guard+judged, census+alone+judged)
+	}
+	if r.records {
+		names = append(names, vault+judged)
 	}
 	for _, step := range r.steps {
 		switch {

@@ -85,6 +85,7 @@ type World struct {
 	counts      Counts
 	before      gathered // the metrics, when the world began
 	watch       promises
+	recordings  recordings
 }
 
 // Counts says how much has happened.
@@ -225,7 +226,11 @@ func (w *World) finish() {
 			}
 		}
 	}
+	if w.plan.Unregister && w.plan.Gentle && w.violation == "" {
+		w.unreported()
+	}
 	w.tasks.Wait()
+	w.comparesRecordings()
 	w.counted()
 	for _, s := range w.servers {
 		s.reset()
