@@ -57,7 +57,7 @@ func (r *run) rule(i int, call *Call) error {
 	before, violated := asDenial(s.Name, r.request, err)
 	switch {
 	case err != nil && !violated: // the refusal stands, also where failurePolicy ignores failures
-		r.logFailure(r.log, err, "step could not judge the old object, so it refuses what the new one violates")
+		r.logFailure(r.log, failureOf(err, s.Name), "step could not judge the old object, so it refuses what the new one violates")
 	case violated && r.isOld(now, before, oldObj, newObj):
 		call.Warn(fmt.Sprintf("it still violates, as before this change: %s", brief(now.status.Message)))
 		return nil
