@@ -65,8 +65,9 @@ func (w *World) harasses(rng *rand.Rand) {
 	_ = response.Body.Close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if response.StatusCode == http.StatusForbidden || !w.settledSince(began) {
-		return // of callers without a good certificate
+	elsewhere := response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") == "0" && h.status != response.StatusCode // another version has the path
+	if response.StatusCode == http.StatusForbidden || elsewhere || !w.settledSince(began) {
+		return // a caller without a good certificate is forbidden
 	}
 	w.watch.refusals[response.StatusCode]++
 	if response.StatusCode != h.status {

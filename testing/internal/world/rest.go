@@ -102,7 +102,7 @@ func (w *World) rest() {
 			bound += 3600 / 20
 		}
 		if w.plan.Wide {
-			bound += 2 * 3600 / 20
+			bound += 3 * 3600 / 20
 		}
 		if w.plan.Split { // what was refused is tried again every ten minutes
 			bound += 30

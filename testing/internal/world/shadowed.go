@@ -43,7 +43,7 @@ func (s *shadowed) of(id types.UID) map[string][]string {
 
 // shadowsRun is how long the runs in Shadow take at most that calls have left, if few calls come. One of them may hang until its
 // deadline.
-const shadowsRun = time.Minute
+const shadowsRun = 5 * time.Minute
 
 // shadowsWell looks at what the steps in Shadow of a call see, of an object that the call leaves so.
 func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructured, ill, settled bool) {
