@@ -36,7 +36,8 @@ const (
 	deny, invalid, badRequest, elsewhereForbidden = "denies", "finds-invalid", "finds-bad", "is-forbidden-elsewhere"
 	lacks                                         = "lacks-an-owner"
 	fail, panics, hang                            = "fails", "panics", "hangs"
-	dawdles                                       = "dawdles" // takes most of its Timeout, if it has one
+	dawdles                                       = "dawdles"      // takes most of its Timeout, if it has one
+	failsUntied                                   = "fails-untied" // until another step gives it a ribbon
 )
 
 // The forms of steps about boxes.
@@ -230,7 +231,7 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 		}
 	}
 	for range all {
-		what := []string{deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles}[rng.IntN(9)]
+		what := []string{deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles, failsUntied, failsUntied}[rng.IntN(11)]
 		if what == hang && hung {
 			continue
 		}

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,7 +32,11 @@ import (
 
 // isTo reports whether a box has the step do something of these.
 func (s boxStep) isTo(o metav1.Object, what ...string) string {
-	if to := o.GetLabels()[does+s.name]; slices.Contains(what, to) {
+	to := o.GetLabels()[does+s.name]
+	if to == failsUntied && o.GetLabels()[ribbon] == "" {
+		to = fail
+	}
+	if slices.Contains(what, to) {
 		return to
 	}
 	return ""
@@ -45,9 +50,14 @@ var refusals = map[string]metav1.Status{
 	badRequest: {Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest},
 }
 
-// obeys follows the labels of a box.
-func (s boxStep) obeys(ctx context.Context, o metav1.Object) error {
-	switch s.isTo(o, deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles) {
+// order is what a box has the step do.
+func (s boxStep) order(o metav1.Object) string {
+	return s.isTo(o, deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles)
+}
+
+// obeys follows an order.
+func (s boxStep) obeys(ctx context.Context, order string) error {
+	switch order {
 	case dawdles:
 		if s.Reinvoke == "" && s.Mode != eirinix.ModeShadow { // else it may run twice
 			time.Sleep(s.Timeout * 8 / 10)
@@ -249,17 +259,18 @@ func addBox[T client.Object](m *eirinix.ExtensionManager, s boxStep, settings ei
 		return m.AddExtension(eirinix.Mutation[T]{ID: s.name, Settings: settings, Apply: func(ctx context.Context, c *eirinix.Call, o T) error {
 			s.notes(c, o)
 			c.Warn("%s", s.saw(o))
+			order := s.order(o)
 			s.changes(o)
 			if tree, ok := any(o).(*unstructured.Unstructured); ok && s.number%2 == 0 {
 				oddly(tree)
 			}
-			return s.obeys(ctx, o)
+			return s.obeys(ctx, order)
 		}})
 	}
 	judge := func(ctx context.Context, c *eirinix.Call, o T) error {
 		s.notes(c, o)
 		c.Warn("%s", s.saw(o))
-		err := s.obeys(ctx, o)
+		err := s.obeys(ctx, s.order(o))
 		o.SetAnnotations(nil) // it is the step's own
 		return err
 	}
@@ -290,7 +301,7 @@ func (e boxExtension) Settings() eirinix.Settings { return e.settings() }
 func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 	e.sees(req.UID, pod)
 	saw := e.saw(pod)
-	switch err := e.obeys(ctx, pod); {
+	switch err := e.obeys(ctx, e.order(pod)); {
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && e.isTo(pod, elsewhereForbidden) == "":
 		return admission.Denied(e.name + " denies").WithWarnings(saw)
 	case err != nil:
@@ -313,6 +324,25 @@ func (s boxStep) notes(c *eirinix.Call, o metav1.Object) { s.sees(c.UID, o) }
 
 func (s boxStep) sees(id types.UID, o metav1.Object) {
 	if s.Mode == eirinix.ModeShadow {
-		s.later.note(id, s.name, s.saw(o))
+		s.later.note(id, s.name, s.looks(o))
 	}
+}
+
+// looks is all that a step in Shadow notes of a box: what steps change most.
+func (s boxStep) looks(o metav1.Object) string {
+	tree, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		made, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			return err.Error()
+		}
+		tree = &unstructured.Unstructured{Object: made}
+	}
+	spec, _ := tree.Object["spec"].(map[string]any)
+	text := fmt.Sprint(s.saw(o), " ", o.GetLabels(), " ", len(o.GetAnnotations()), " ", spec["activeDeadlineSeconds"])
+	for _, one := range itemsOf(spec, "containers") {
+		of, _ := one.(map[string]any)
+		text += fmt.Sprint(" ", len(itemsOf(of, "env")), " ", len(itemsOf(of, "args")), " ", len(itemsOf(of, "ports")), " ", len(itemsOf(of, "volumeMounts")))
+	}
+	return text
 }

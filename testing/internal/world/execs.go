@@ -115,7 +115,7 @@ func (w *World) mirrorPod(rng *rand.Rand, n int) {
 			w.breaks("%s: a step changes the mirror pod of a kubelet: %s (called: %s)", s.name, name, v.entries())
 		}
 	}
-	if m := w.modes["a-sets"]; a.user == "" && w.mustRun("a", began) && m.text == "" && v.object.GetAnnotations()["ran-a"] == "" {
+	if a.user == "" && w.mustRun("a", began) && w.denies("a-sets", began) && v.object.GetAnnotations()["ran-a"] == "" {
 		w.breaks("%s: a pod with the annotation of mirror pods, which a user creates, is not changed (called: %s)", s.name, v.entries())
 	}
 }

@@ -68,8 +68,8 @@ func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructu
 	for _, s := range shadows {
 		var want []string
 		if s.wants(one.ask, left, settled) && !(ill && s.form != treeForm) {
-			if want = []string{s.saw(now)}; s.rule && one.operation == admissionv1.Update && s.isTo(now, deny, invalid, lacks, badRequest) != "" {
-				want = append(want, s.saw(one.old)) // its Rule judges that, too
+			if want = []string{s.looks(now)}; s.rule && one.operation == admissionv1.Update && s.isTo(now, deny, invalid, lacks, badRequest) != "" {
+				want = append(want, s.looks(one.old)) // its Rule judges that, too
 			}
 		}
 		if !slices.Equal(seen[s.name], want) {
