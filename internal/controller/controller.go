@@ -280,7 +280,7 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 			c.conflicts = min(c.conflicts+1, 10) // until a copy of the object arrives, which starts a pass too
 			return c.jitter(50 * time.Millisecond << c.conflicts), nil
 		case err != nil:
-			if !wait.Transient(err) && !wait.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) {
+			if !wait.Transient(err) && !wait.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) && !errors.Is(err, certsecret.ErrImmutable) {
 				err = &wait.RefusedError{Err: err}
 			}
 			c.ready(err)

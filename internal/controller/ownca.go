@@ -271,6 +271,10 @@ func (k *OwnCA) advance(c *Controller, plan *Plan, state *certsecret.State, step
 		plan.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
 		return
 	}
+	if state.FormatVersion > certsecret.FormatVersion && !k.ordered {
+		plan.Blocked = fmt.Sprintf("%s is due because %s; a newer version of this library has written the Secret, and has to do it", step.Action, step.Reason)
+		return
+	}
 	plan.Reason = string(step.Action)
 	plan.Apply = func(ctx context.Context) error {
 		if step.Action == ca.Activate {
