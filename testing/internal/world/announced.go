@@ -2,11 +2,7 @@ package world
 
 // This file is the Events by which a program tells of a rotation.
 
-import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-)
+import "time"
 
 const (
 	// eventsWithin is how long an Event takes until it is written, and mergedFor how long a further one like it is counted in
@@ -24,25 +20,16 @@ func (w *World) announced(p *process, began time.Time) {
 		return
 	}
 	last := map[string]time.Time{}
-	for _, o := range w.api.Objects() {
-		if regarding, _, _ := unstructured.NestedString(o.Object, "regarding", "name"); o.GetKind() != "Event" || regarding != fingerprint+"-setupcertificate" {
-			continue
-		}
-		reason, _, _ := unstructured.NestedString(o.Object, "reason")
-		for _, at := range [][]string{{"eventTime"}, {"series", "lastObservedTime"}} {
-			text, _, _ := unstructured.NestedString(o.Object, at...)
-			if seen, err := time.Parse(time.RFC3339Nano, text); err == nil && seen.After(last[reason]) {
-				last[reason] = seen
-			}
-		}
+	for _, reason := range []string{"CAstage", "CAactivate"} {
+		last[reason] = w.event(reason)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.leaving || w.watch.rotatedBy.After(began) || !w.settledSince(p.began) {
 		return
 	}
-	for _, reason := range []string{"CAstage", "CAactivate"} {
-		if last[reason].Before(began.Add(-mergedFor)) {
+	for reason, at := range last {
+		if at.Before(began.Add(-mergedFor)) {
 			w.breaks("%s has rotated the CA, and no Event of the Secret tells it (%s; those that there are: %v)", p, reason, last)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math/big"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,7 @@ type authorities struct {
 	newest          []byte           // the last good certificate of the issuer
 	madeAt          time.Time        // when it was made
 	unusable        bool             // the certificate in the issuer's Secret
+	dir             string           // of the files, if there are any
 	beside          []byte           // a CA in the issuer's ca.crt that verifies none of its certificates
 }
 
@@ -184,9 +186,13 @@ func (w *World) signs(host string, lifetime, before time.Duration) map[string][]
 		w.authorities.newest, w.authorities.madeAt = leaf.Certificate[0], time.Now().Add(-before)
 		w.mu.Unlock()
 	}
-	return map[string][]byte{
+	data := map[string][]byte{
 		"ca.crt": w.further(by.CertificatePEM), "tls.crt": append(ca.EncodeCertificate(leaf.Leaf), chain...), "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
 	}
+	if w.plan.rootless() {
+		return withoutRoot(data, by.CertificatePEM)
+	}
+	return data
 }
 
 func (w *World) putIssued(data map[string][]byte) {
@@ -469,10 +475,15 @@ func (w *World) renewed(p *process, when string, serves *x509.Certificate) {
 func (w *World) sources(o *eirinix.ManagerOptions, r release) {
 	if r.signed {
 		o.Certificates = w.signed()
+	} else if r.issued && w.plan.filed() {
+		o.Certificates = w.fromFiles()
 	} else if r.issued {
 		o.Certificates = eirinix.FromSecret("", issuedName)
 	}
 	if w.plan.Callers {
 		o.ClientCA = eirinix.ClientCA{ConfigMap: namespace + "/" + callersName, Names: []string{callerName}}
+		if w.plan.filesCallers() {
+			o.ClientCA = eirinix.ClientCA{File: filepath.Join(w.dir(), callersName+"-ca.crt"), Names: []string{callerName}}
+		}
 	}
 }

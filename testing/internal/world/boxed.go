@@ -218,6 +218,7 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 	want := reckons(of, one.ask, ill, settled)
 	switch {
 	case one.failed != nil:
+		w.look() // the last replica may have gone meanwhile
 		if len(want.failed) == 0 && !want.perhaps && w.reachable(began) && !w.troubledSince(began, rough, slow, spoiled, evicted, apart, unread) {
 			is("is a failure, and no step of it fails: %v", one.failed)
 		}

@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
+	rbac "code.cloudfoundry.org/eirinix/internal/rights"
 )
 
 // apiServer is one of the API servers.
@@ -168,7 +169,8 @@ type wire struct {
 	host *host
 	rng  *rand.Rand
 
-	serves bool // and registers nothing, for which it has no right
+	serves  bool         // and registers nothing, for which it has no right
+	granted []rbac.Grant // of its account; nil for one that may do all
 
 	mu     sync.Mutex
 	to     *apiServer
@@ -179,6 +181,8 @@ type wire struct {
 	request  string // for a certificate, the last one
 	requests rate
 	read     map[string]time.Time // when it has last asked for an object of the program, by name
+	asked    map[string]bool      // requests, without what differs each time
+	listed   time.Time            // when pods were listed for the first time
 }
 
 func (w *World) newWire(h *host, rng *rand.Rand) *wire {
@@ -266,8 +270,9 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, took := c.choose()
 	c.w.floods(c)
 	c.guards(r)
+	c.entitled(r)
 	loses := c.asks(r)
-	if strings.Contains(r.URL.Path, "/events") || (c.w.plan.Wide || c.w.plan.Reads && c.w.plan.Modes || c.w.plan.Boxes || c.w.plan.audits()) && discovers(r) { // client-go's recorder, and a RESTMapper, hold a mutex meanwhile, which would stop the clock
+	if strings.Contains(r.URL.Path, "/events") || (c.w.plan.Wide || c.w.plan.Reads && c.w.plan.Modes || c.w.plan.Boxes || c.w.plan.audits() || c.w.plan.hosted()) && discovers(r) { // client-go's recorder, and a RESTMapper, hold a mutex meanwhile, which would stop the clock
 		if failing, frozen := to.state(); failing != 0 || frozen != nil || c.host.isDead() || c.host.silence() != nil {
 			return nil, refused("api.invalid:443")
 		}
@@ -290,6 +295,7 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err == nil {
 		answered(response.StatusCode == http.StatusOK)
+		c.lists(r, response.StatusCode)
 	}
 	if err != nil {
 		s.end()

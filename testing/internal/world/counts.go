@@ -157,7 +157,7 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
-	if w.plan.Issued { // replicas with other sources, and tools, see CAs that they do not need
+	if w.plan.Issued || w.plan.Split { // replicas with other sources, and tools, see CAs that they do not need
 		delete(expected, "certificate_bundle_in_sync")
 	}
 	if w.find("ConfigMap", namespace, policyName) == nil && w.find("NetworkPolicy", namespace, policyName) == nil {
@@ -168,6 +168,11 @@ func (w *World) gauges() {
 			expected["certificate_generation"] = int(state.CurrentID)
 			if over := time.Since(state.Since) - w.plan.Leaf*11/10; w.plan.Split && over > 0 && over < 2*registersEvery { // the CronJob is about to take a CA away
 				delete(expected, "certificate_bundle_in_sync")
+			}
+			if current, err := state.Current(); err == nil {
+				if ends := now.of("certificate_expiration_timestamp_seconds", "role=ca", "secret="+namespace+"/"+theSecret); ends != int(current.Certificate.NotAfter.Unix()) {
+					w.breaks("at rest, the CA ends at %s, and eirinix_certificate_expiration_timestamp_seconds says %s", current.Certificate.NotAfter, time.Unix(int64(ends), 0).UTC())
+				}
 			}
 			if now.of("certificate_phase", "phase="+string(state.Phase)) != 1 || now.of("certificate_phase") != 1 {
 				w.breaks("at rest, the rotation is %s, and eirinix_certificate_phase says %v", state.Phase, now["certificate_phase"])

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -93,6 +92,9 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 		return
 	}
 	began, repaired, started := time.Now(), 0, w.begun()
+	w.mu.Lock()
+	fresh := time.Since(later(later(w.watch.contest, w.watch.undone), w.watch.damaged)) > forgiven+repairedWithin // what was told is told again when it is twice as bad
+	w.mu.Unlock()
 	hooks := webhooksOf(found)
 	if len(hooks) == 0 {
 		return
@@ -108,26 +110,35 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 			w.watch.contest = time.Now()
 			w.mu.Unlock()
 			now = now.DeepCopy()
+			isBy(now)
 			if err := errors.Join(unstructured.SetNestedSlice(now.Object, rest, "webhooks"), w.api.Put(now)); err != nil {
 				w.violate("an edit failed: %v", err)
 			}
 			w.observe()
+			if repaired == toldRepairs {
+				w.missesEntry(b, unwanted)
+			}
 		}
 		if !w.wait(time.Second) {
 			return
 		}
 	}
 	w.tasks.Go(func() { w.forgives(b) })
+	told := fresh && repaired > toldRepairs && started == w.begun() && !w.plan.Split
+	if told {
+		w.wait(eventsWithin)
+	}
+	event := w.event("RegistrationContested")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if repaired > mostRepairs*(1+w.started-started) && !w.plan.Modes { // a replica that starts, or has other steps, knows of no repair
 		w.breaks("the %s was repaired %d times in %s, against a tool", b.kind, repaired, 3*f.For)
 	}
-	told := func(l line) bool {
-		return l.at.After(began) && strings.Contains(l.text, "another client keeps reverting")
+	if !told || w.watch.ordered.After(began.Add(-settling)) || w.troubledSince(began, rough, slow, lapsed, apart, strange, unissued) {
+		return
 	}
-	if repaired > mostRepairs/2 && !slices.ContainsFunc(w.story, told) {
-		w.breaks("the %s was repaired %d times in %s, and no log tells it", b.kind, repaired, 3*f.For)
+	if w.blames(b, began, repaired); event.Before(began.Add(-mergedFor)) {
+		w.breaks("the %s was repaired %d times, and no Event of the Secret tells it (last: %s)", b.kind, repaired, event)
 	}
 }
 
@@ -136,6 +147,10 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 func (w *World) unregister(f Fault, _ *rand.Rand) {
 	if own := w.stream("stored", int(f.At)); w.plan.Converts && own.IntN(3) == 0 {
 		w.unregisters(own)
+		return
+	}
+	if own := w.stream("taken away", int(f.At)); !w.plan.Split && !w.plan.Converts && !w.plan.Unregister && !w.plan.Issued && own.IntN(3) == 0 {
+		w.unregistered(own)
 		return
 	}
 	b := belongings[0]
@@ -194,6 +209,9 @@ var resources = map[string]schema.GroupResource{
 func (w *World) edit(f Fault, rng *rand.Rand) {
 	if own := w.stream("confuses", int(f.At)); own.IntN(8) == 0 {
 		w.confuses(own)
+		return
+	}
+	if own := w.stream("holds", int(f.At)); own.IntN(6) == 0 && w.holdsSecret(f, own) {
 		return
 	}
 	all := belongings
@@ -256,7 +274,7 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
-	if rng.IntN(5) == 0 && w.marks(b.kind, object) || slices.Contains(configurations, b.kind) && len(webhooksOf(object)) == 0 {
+	if object.Object["immutable"] == true || rng.IntN(5) == 0 && w.marks(b.kind, object) || slices.Contains(configurations, b.kind) && len(webhooksOf(object)) == 0 {
 		return
 	}
 	deed, err := w.damage(object, rng)

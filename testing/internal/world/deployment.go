@@ -33,7 +33,7 @@ const backsOff = 10 * time.Second
 func (w *World) roll() bool {
 	w.mu.Lock()
 	var fresh, old, ready int
-	var outdated *process // any of them, so that three versions can be there at once
+	var outdated, unready *process // any of them, so that three versions can be there at once
 	for _, p := range w.processes {
 		if p.leaving {
 			continue
@@ -43,6 +43,9 @@ func (w *World) roll() bool {
 		} else {
 			if old++; w.rng.IntN(old) == 0 {
 				outdated = p
+			}
+			if p.readySince.IsZero() && p.generation > 0 {
+				unready = p
 			}
 		}
 		if !p.readySince.IsZero() {
@@ -73,6 +76,9 @@ func (w *World) roll() bool {
 			w.start(wanted)
 		}
 	case outdated != nil && paused:
+	case unready != nil: // as Kubernetes, which stops those first that do not work
+		unready.leaves()
+		w.tasks.Go(unready.terminate)
 	case outdated != nil && ready > min(replicas, fresh+old-1):
 		outdated.leaves()
 		w.tasks.Go(outdated.terminate)
@@ -105,6 +111,7 @@ func (w *World) endedByItself(p *process) {
 		if p.err != nil && !p.readySince.IsZero() && w.watch.overrun.IsZero() && strings.Contains(p.err.Error(), "another program uses the same fingerprint") && !w.troubledSince(p.readySince, spoiled, lapsed, apart) {
 			w.breaks("%s has given way to another program: %v", p, p.err)
 		}
+		w.outlived(p)
 		if !w.troubledSince(p.began, slow, lapsed, strange, unissued) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}

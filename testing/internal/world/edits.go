@@ -29,8 +29,12 @@ func (w *World) edits(rng *rand.Rand, n int) {
 	if failing, frozen := s.state(); failing != 0 || frozen != nil {
 		return
 	}
+	all := []edit{}
 	for i := range 2 + rng.IntN(mostEdits-1) {
-		e := w.drawEdit(rng, fmt.Sprintf("edited%d-%d", n, i))
+		all = append(all, w.drawEdit(rng, fmt.Sprintf("edited%d-%d", n, i)))
+	}
+	all = append(all, w.drawAlone(rng, fmt.Sprintf("alone%d", n)))
+	for _, e := range all {
 		w.tasks.Go(func() {
 			ctx, cancel := w.ctx()
 			defer cancel()

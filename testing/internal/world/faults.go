@@ -88,7 +88,11 @@ func (w *World) any(rng *rand.Rand) *process {
 	return all[rng.IntN(len(all))]
 }
 
-func (w *World) killOne(_ Fault, rng *rand.Rand) {
+func (w *World) killOne(f Fault, rng *rand.Rand) {
+	if own := w.stream("dies out", int(f.At)); own.IntN(2) == 0 && len(w.releases) > 1 && !w.plan.Split && !w.plan.Unregister && !w.plan.Judges && !w.plan.Modes && w.plan.settled("right") {
+		w.diesOut(f, own)
+		return
+	}
 	if p := w.any(rng); p != nil {
 		w.excuse(rough, settling)
 		p.kill()

@@ -37,7 +37,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range append(slices.Clip(r.fields), fields...) {
 		f.AddTo(all)
 	}
-	for _, key := range []string{"reason", "error", "code", "step", "version", "remedy"} {
+	for _, key := range []string{"reason", "error", "code", "step", "version", "remedy", "missing"} {
 		if value, ok := all.Fields[key]; ok {
 			text += fmt.Sprintf(" (%s: %v)", key, value)
 		}
@@ -54,6 +54,9 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 			r.w.violate("%s logs no remedy (%s): %s", r.who, remedy, text)
 		}
 	}
+	r.w.mu.Lock()
+	r.w.alike(r.who, text, fmt.Sprint(all.Fields))
+	r.w.mu.Unlock()
 	if isSwapped(text) {
 		r.w.mu.Lock()
 		r.w.swaps(r.who)

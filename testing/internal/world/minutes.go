@@ -32,6 +32,7 @@ func (w *World) minutes() {
 		w.mu.Unlock()
 		if before = now; n%5 == 0 {
 			w.outlives()
+			w.isStuck()
 		}
 	}
 }

@@ -26,6 +26,10 @@ const other = "other"
 func (w *World) another(f Fault, rng *rand.Rand) {
 	const within = time.Minute
 	w.excuse(strange, 4*within+settling)
+	if own := w.stream("moves away", int(f.At)); !w.plan.Split && !w.plan.Unregister && !w.plan.Converts && !w.plan.Issued && own.IntN(4) == 0 {
+		w.movesAway(own)
+		return
+	}
 	elsewhere, steps := rng.IntN(2) == 0, w.live(rng)
 	if rng.IntN(4) == 0 && !w.plan.Split && !w.plan.Unregister {
 		w.overrun(steps, rng)
@@ -171,6 +175,13 @@ func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 		all[mark] = mark
 		object.SetLabels(all)
 		added = invents(object)
+	case "Lease":
+		all := object.GetAnnotations()
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[mark] = mark
+		object.SetAnnotations(all)
 	default:
 		return false
 	}
@@ -199,7 +210,7 @@ func (w *World) unmarked() {
 			continue
 		}
 		_, kept, _ := unstructured.NestedString(object.Object, "data", mark)
-		if !kept && object.GetLabels()[mark] == "" {
+		if !kept && object.GetLabels()[mark] == "" && object.GetAnnotations()[mark] == "" {
 			w.breaks("at rest, the %s lacks what another client has added", b.kind)
 		}
 	}

@@ -35,7 +35,15 @@ func (w *World) rollout(f Fault, rng *rand.Rand) {
 	w.wake()
 }
 
-func (w *World) restart(Fault, *rand.Rand) {
+func (w *World) restart(f Fault, _ *rand.Rand) {
+	if own := w.stream("twice", int(f.At)); f.At > 0 && own.IntN(3) == 0 { // replicas that start are stopped
+		w.tasks.Go(func() {
+			if w.wait(time.Duration(own.Int64N(int64(8 * time.Second)))) {
+				w.stirs()
+				w.restart(Fault{}, nil)
+			}
+		})
+	}
 	w.mu.Lock()
 	w.generation++
 	w.mu.Unlock()
@@ -66,24 +74,6 @@ func (w *World) crashLoop(f Fault, rng *rand.Rand) {
 	}
 	w.mu.Unlock()
 	w.tell(fate, "rolls out %s again", good.name)
-	w.wake()
-}
-
-func (w *World) scale(f Fault, rng *rand.Rand) {
-	if n := rng.IntN(w.plan.Replicas + 3); n > 0 {
-		w.scaleTo(n)
-		return
-	}
-	w.scaleTo(0)
-	w.wait(f.For)
-	w.scaleTo(w.plan.Replicas)
-}
-
-func (w *World) scaleTo(n int) {
-	w.mu.Lock()
-	w.replicas = n
-	w.mu.Unlock()
-	w.tell(fate, "scales to %d replicas", n)
 	w.wake()
 }
 
@@ -129,6 +119,9 @@ func (w *World) cannot(began time.Time, what string, err error) {
 	case <-w.over:
 		return
 	default:
+	}
+	if w.watch.held != nil || w.watch.heldUntil.Add(settling).After(began) {
+		return // the Secret must not be written
 	}
 	for e := range excuses {
 		if w.excused(e, began) {
@@ -293,12 +286,14 @@ func (w *World) orders(r release, rng *rand.Rand) {
 	w.mu.Lock()
 	w.watch.ordered = time.Now()
 	clear(w.watch.force) // it registers its steps, and no others
+	before := w.writesOf(belongings[0].name, belongings[1].name, belongings[2].name)
 	w.mu.Unlock()
 	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error {
 		began := time.Now()
 		err := m.RegisterExtensions()
 		if err == nil {
 			w.isRegistered(r, began)
+			w.registersAgain(r, began, before)
 		}
 		return err
 	})

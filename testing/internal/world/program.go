@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/seam"
@@ -50,6 +51,8 @@ type process struct {
 	release    release
 	generation int // of the Deployment that wanted it
 	manager    *eirinix.ExtensionManager
+	watcher    *observer                   // nil for none
+	runs       func(context.Context) error // nil for the Manager itself
 	host       *host
 	wire       *wire
 	stop       context.CancelFunc
@@ -62,6 +65,7 @@ type process struct {
 	began, readySince, leavingAt time.Time
 	endpoint                     bool // it counts as ready
 	leaving                      bool
+	told                         bool // to stop, and not killed
 }
 
 func (p *process) String() string { return p.name }
@@ -80,6 +84,7 @@ func (w *World) start(r release) *process {
 	p.wire = w.newWire(p.host, w.stream("wire", n))
 	p.host.opened = func(mux *http.ServeMux) { w.tasks.Go(func() { w.opens(p, mux) }) }
 	p.manager = w.newManager(p.host, p.wire, name, p.address, r, func(o *eirinix.ManagerOptions) {
+		p.hosts(o)
 		if p.wire.serves = w.plan.Split; p.wire.serves {
 			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
 		}
@@ -90,10 +95,16 @@ func (w *World) start(r release) *process {
 		return p
 	}
 	w.records(p)
+	if w.plan.watches() {
+		p.watcher = &observer{w: w, p: p, seen: map[types.UID]sighting{}}
+		p.manager.AddWatcher(p.watcher)
+	}
+	p.wire.granted = w.grantsOf(r, p.manager)
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
+	w.watch.comings.add(time.Now())
 	w.watch.compare(w, time.Now())
 	w.mu.Unlock()
 	select {
@@ -107,13 +118,17 @@ func (w *World) start(r release) *process {
 		w.excuseWhile(rough, func() bool { return !known() })
 	}
 	w.tasks.Go(func() {
-		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.manager.Run(ctx) })
+		pprof.Do(ctx, pprof.Labels(processLabel, name), func(ctx context.Context) { p.err = p.run(ctx) })
 		p.end()
 	})
 	if r.crashes {
 		w.tasks.Go(func() {
 			if w.wait(time.Duration(w.stream("crash", n).Int64N(int64(900 * time.Millisecond)))) { // a kubelet asks after a second
-				p.kill()
+				if n%2 == 0 { // it is told to stop while it starts
+					p.terminate()
+				} else {
+					p.kill()
+				}
 				w.wake()
 			}
 		})
@@ -122,6 +137,9 @@ func (w *World) start(r release) *process {
 	w.tasks.Go(func() {
 		select {
 		case <-p.manager.Ready():
+			if at := p.manager.Addr(); at == nil || at.String() != p.address {
+				w.violate("%s is ready, and listens on %v instead of %s", p, at, p.address)
+			}
 			w.mu.Lock()
 			w.first(p)
 			w.mu.Unlock()
@@ -165,6 +183,8 @@ func (p *process) end() {
 	w.mu.Lock()
 	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })
 	leaving := p.leaving
+	w.watch.comings.add(time.Now())
+	w.endsWell(p)
 	w.mu.Unlock()
 	close(p.ended)
 	switch {
@@ -190,6 +210,9 @@ func (p *process) leave() {
 // terminate stops the replica as Kubernetes does: it is taken out of the Service while it gets the signal. It returns when it
 // has ended.
 func (p *process) terminate() {
+	p.w.mu.Lock()
+	p.told = true
+	p.w.mu.Unlock()
 	p.leaves()
 	p.w.tell(p, "is told to stop")
 	p.leave()
@@ -203,6 +226,7 @@ func (p *process) terminate() {
 			p.w.violate("%s is stopping, and says that it is ready", p)
 		}
 		p.w.stillFollows(p)
+		p.w.lasts(p)
 	}
 	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {
@@ -226,6 +250,9 @@ func (p *process) leaves() {
 // kill ends the replica at once. The kubelet notices it after a moment.
 func (p *process) kill() {
 	p.leaves()
+	p.w.mu.Lock()
+	p.told = false
+	p.w.mu.Unlock()
 	p.w.tell(p, "is killed")
 	p.host.cut(true)
 	p.wire.cut()
@@ -245,7 +272,14 @@ func (p *process) ready() bool {
 	}
 	answer := httptest.NewRecorder()
 	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-	return answer.Code == http.StatusOK
+	ready := answer.Code == http.StatusOK
+	if alive := httptest.NewRecorder(); !ready {
+		mux.ServeHTTP(alive, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		if alive.Code != http.StatusOK {
+			p.w.violate("%s serves, and /healthz answers %d: %s", p, alive.Code, alive.Body)
+		}
+	}
+	return ready
 }
 
 // probe is the kubelet.
@@ -267,6 +301,7 @@ func (p *process) probe() {
 		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed, unissued) {
 			p.w.breaks("%s is not ready %s after its start", p, readyWithin)
 		}
+		p.w.isSlow(p)
 		p.w.mu.Unlock()
 		if now {
 			failures = 0
@@ -356,6 +391,9 @@ func (s *service) pick() string {
 func (w *World) endpoints(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !p.leaving && w.settledSince(time.Now().Add(-settling)) {
+		w.breaks("%s is not ready any more, and nothing has happened for %s", p, settling)
+	}
 	others := slices.ContainsFunc(w.processes, func(other *process) bool { return other != p && !other.leaving && other.endpoint })
 	if !others && !p.leaving && !w.troubledSince(time.Now(), rough, unissued, strange, apart) {
 		w.breaks("%s is not ready any more, and no other replica is", p)

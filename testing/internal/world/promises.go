@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	rbac "code.cloudfoundry.org/eirinix/internal/rights"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -71,11 +72,23 @@ type promises struct {
 	unbroken                   time.Time            // when a policy that a step cannot read has gone
 	keys                       keyring              // of conversions
 	stored                     []storedShop
-	undone                     time.Time // when a tool has last put caBundles back
-	suspended                  time.Time // until then, the CronJob of a split deployment rests
-	overrun                    time.Time // when another program was last registered by a person
-	rotations, rotationsWanted int       // that have begun, and that were asked for
-	taught                     time.Time // when a replica has last lived that converts the third version of shops
+	undone                     time.Time           // when a tool has last put caBundles back
+	suspended                  time.Time           // until then, the CronJob of a split deployment rests
+	overrun                    time.Time           // when another program was last registered by a person
+	rotations, rotationsWanted int                 // that have begun, and that were asked for
+	taught                     time.Time           // when a replica has last lived that converts the third version of shops
+	refused                    map[*process]int    // requests for certificates in a row
+	served                     map[*process][]byte // certificates of replicas at rest
+	lastOrder                  string              // the version that a person has registered last, and when
+	lastOrdered                time.Time
+	grants                     map[string][]rbac.Grant    // of the accounts of versions, by name
+	pods                       map[types.UID]*life        // of those that Watchers are told of
+	comings                    rate                       // of replicas that come or leave
+	questionsTo                map[string]*rate           // of versions, by the version that is asked
+	held                       *unstructured.Unstructured // the Secret, while no replica may write it
+	heldUntil                  time.Time                  // when that was over
+	eirinix                    []byte                     // the CA of EiriniX, whose Secret was there before the program
+	said                       map[string]*rate           // lines of logs, by process and text
 }
 
 // excuse lets a promise rest from now on, for d.
@@ -163,6 +176,7 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 	w.keepsIssuer(kind, after)
 	w.leavesOut(kind, after)
 	w.keeps(kind, was, is)
+	w.holds(kind, was, is)
 	w.questions(kind, was, is)
 	var gone []string
 	for _, h := range before {
@@ -225,6 +239,8 @@ func (w *World) outgrown(h hook) {
 
 // first looks at the state in which a replica is ready for the first time. The caller holds mu.
 func (w *World) first(p *process) {
+	w.isRecorded(p)
+	w.migrated()
 	for _, kind := range configurations {
 		object := w.history[kind].last()
 		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister && !w.plan.Judges && !w.plan.blind() {

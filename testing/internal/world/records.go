@@ -31,6 +31,7 @@ func (w *World) grow(versions rollout.Versions) {
 			continue
 		}
 		name := stepsOf(was)
+		w.asksSeldom(version, name, was, is)
 		if is.Within < was.Within {
 			w.breaks("the record of the version with the steps %s says that it answers within %d s, and before, %d", name, is.Within, was.Within)
 		}
@@ -48,4 +49,39 @@ func (w *World) grow(versions rollout.Versions) {
 			}
 		}
 	}
+}
+
+// mostAskedIn is the number of questions in a minute to a version. They come every ten seconds, and once more for each replica that
+// comes or leaves, and for each that has not seen an answer.
+const mostAskedIn = 9
+
+// asksSeldom counts the questions to a version. The caller holds mu.
+func (w *World) asksSeldom(version, name string, was, is rollout.Record) {
+	if is.Probed <= was.Probed {
+		return
+	}
+	of := rateOf(&w.watch.questionsTo, version)
+	of.add(time.Now())
+	comings := 0
+	for _, at := range w.watch.comings.recent {
+		if time.Since(at) < time.Minute {
+			comings++
+		}
+	}
+	if len(of.recent) > mostAskedIn+3*comings {
+		w.breaks("in a minute, the version with the steps %s was asked %d times whether it lives, and %d replicas have come or gone", name, len(of.recent), comings)
+	}
+}
+
+// isRecorded looks at a replica that is ready for the first time: its version is in the Lease. The caller holds mu.
+func (w *World) isRecorded(p *process) {
+	if w.plan.Split || w.plan.Kinds || w.plan.Late || w.watch.versions == nil || w.troubledSince(p.began.Add(-settling), rough, slow, spoiled, lapsed, apart, strange, unread, unissued) {
+		return
+	}
+	for _, r := range w.watch.versions {
+		if !r.Removed && stepsOf(r) == p.release.declares() {
+			return
+		}
+	}
+	w.breaks("%s is ready, and the Lease holds no record of its steps %s", p, p.release.declares())
 }

@@ -54,6 +54,8 @@ func (w *World) wrote(name string) {
 	}
 	if belongings[i].kind == "Secret" {
 		w.rotates(of.last, now)
+		w.phases(of.last, now)
+		w.keepsHeld(now)
 	}
 	of.last = now
 	if belongings[i].kind == "Secret" && now != nil {
@@ -81,6 +83,7 @@ func (w *World) rest() {
 	}
 	w.mu.Lock()
 	before, writes := map[*process]int{}, 0
+	shared := w.writesOf(belongings[2].name, belongings[3].name)
 	for _, p := range w.processes {
 		before[p] = p.wire.count()
 	}
@@ -116,6 +119,9 @@ func (w *World) rest() {
 			writes -= r.all
 		}
 	}
+	if n := w.writesOf(belongings[2].name, belongings[3].name) - shared; n > 0 && !rotates && !w.plan.Split {
+		w.breaks("the Secret and the Lease were written %d times within %s of rest", n, quiet/2)
+	}
 	if writes < 0 && !rotates && !w.watch.estranged {
 		w.breaks("configurations were written %d times within %s of rest", -writes, quiet/2)
 	}
@@ -124,6 +130,9 @@ func (w *World) rest() {
 	for _, p := range all {
 		w.reach(p, atRest)
 		w.askedEnough(p)
+		if p.watcher != nil {
+			w.toldAll(p.watcher)
+		}
 	}
 	w.complete()
 	w.diagnoses()
@@ -137,6 +146,7 @@ func (w *World) reach(p *process, when string) {
 	seen := map[string]bool{}
 	w.mu.Lock()
 	estranged := w.watch.estranged
+	wanted := w.watch.rotationsWanted > 0
 	w.mu.Unlock()
 	for _, s := range w.servers {
 		for _, kind := range registered {
@@ -155,6 +165,9 @@ func (w *World) reach(p *process, when string) {
 					if err = shaken.HandshakeContext(ctx); err == nil && when != atReady {
 						w.renewed(p, when, shaken.ConnectionState().PeerCertificates[0])
 						w.uncrossed(p, when, len(shaken.ConnectionState().PeerCertificates))
+						if when == atRest {
+							w.isFresh(p, shaken.ConnectionState().PeerCertificates[0])
+						}
 					}
 					_ = conn.Close()
 				}
@@ -162,7 +175,7 @@ func (w *World) reach(p *process, when string) {
 				if err != nil {
 					w.violate("%s: %s cannot call %s for %s: %v", when, s.name, p, h.Name, err)
 				}
-				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && (!w.plan.Split || w.plan.CALifetime > 0) && !w.plan.Issued && !estranged && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && w.plan.settled("restore", "deletion", "edit", "rotation", "namespace", "contest")) {
+				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && (!w.plan.Split || w.plan.CALifetime > 0) && !w.plan.Issued && !estranged && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && !wanted && w.plan.settled("restore", "deletion", "edit", "rotation", "namespace", "contest")) {
 					w.violate("at rest, the caBundle of %s holds %d CAs", h.Name, n)
 				}
 			}
@@ -273,6 +286,8 @@ func (w *World) complete() {
 			w.breaks("at rest, the %s carries no version", kind)
 		}
 		w.pins(kind, object)
+		w.ours(kind, object)
+		w.ownedWell(kind, object)
 		names := ""
 		for _, h := range webhooksOf(object) {
 			names += " " + h.Name

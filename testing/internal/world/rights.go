@@ -215,6 +215,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)
+	if own := w.stream("without", int(f.At)); own.IntN(3) == 0 {
+		w.tasks.Go(func() { w.restartsWithout(r, f.For, own) })
+	}
 	for _, s := range w.servers {
 		s.server.Close() // watches end
 	}

@@ -112,6 +112,12 @@ func (w *World) annotates(rng *rand.Rand) {
 	w.wrote(theSecret)
 	within := rotationBegins
 	if w.plan.Split {
+		if w.plan.Seed%2 == 0 { // the serving half stages the next CA, and cannot publish it
+			w.expects(registersEvery, "has no right to take the next step for the certificates", func() bool {
+				state := w.state()
+				return state != nil && state.Phase == ca.Staged
+			})
+		}
 		within += 2 * registersEvery
 	}
 	if !w.wait(within) {
@@ -142,7 +148,7 @@ func (w *World) mirrors(secret *unstructured.Unstructured, state *certsecret.Sta
 // confuses has another client write something else into one of these keys.
 func (w *World) confuses(rng *rand.Rand) {
 	found := w.find("Secret", namespace, theSecret)
-	if found == nil {
+	if found == nil || found.Object["immutable"] == true {
 		return
 	}
 	object, key := found.DeepCopy(), []string{certsecret.CertificateKey, certsecret.CACertificateKey, certsecret.PrivateKeyKey}[rng.IntN(3)]

@@ -15,7 +15,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix"
@@ -79,7 +78,10 @@ func (w *World) asked(name string) {
 		}
 		r := &certificatesv1.CertificateSigningRequest{}
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, r)
-		if err == nil && len(r.Status.Certificate) == 0 {
+		if err == nil && !isAnswered(found) && w.refuses(rng, r) {
+			return
+		}
+		if err == nil && !isAnswered(found) {
 			if r.Status.Certificate, err = w.answers(r.Spec.Request); err == nil {
 				now := metav1.Now()
 				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: now, LastTransitionTime: now}}
@@ -115,7 +117,7 @@ func (w *World) answers(request []byte) ([]byte, error) {
 // askedEnough sees that a replica at rest watches no request for a certificate that is answered.
 func (w *World) askedEnough(p *process) {
 	for _, o := range w.api.Objects() {
-		if answer, _, _ := unstructured.NestedString(o.Object, "status", "certificate"); o.GetKind() == "CertificateSigningRequest" && answer == "" {
+		if o.GetKind() == "CertificateSigningRequest" && !isAnswered(o) {
 			return // of this replica, or of another one
 		}
 	}
@@ -157,10 +159,8 @@ func (c *wire) asks(r *http.Request) (loses bool) {
 	if n > mostAsked {
 		c.w.violate("%s has asked for %d certificates in a minute", c.host.name, n)
 	}
-	if found := c.w.find("CertificateSigningRequest", "", last); found != nil && !again {
-		if answer, _, _ := unstructured.NestedString(found.Object, "status", "certificate"); answer == "" {
-			c.w.violate("%s asks for another certificate, and its request %s waits", c.host.name, last)
-		}
+	if found := c.w.find("CertificateSigningRequest", "", last); found != nil && !again && !isAnswered(found) {
+		c.w.violate("%s asks for another certificate, and its request %s waits", c.host.name, last)
 	}
 	return !again && c.w.stream("lost "+sent.Name, 0).IntN(4) == 0
 }

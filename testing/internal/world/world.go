@@ -49,6 +49,7 @@ type World struct {
 	rights   rights
 	tasks    sync.WaitGroup // everything that the world started
 	tools    sync.Mutex     // held by the one that keeps reverting a configuration
+	moving   sync.Mutex     // held while the program is at another address
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
 	auditing atomic.Bool    // while an audit is under way
@@ -186,6 +187,9 @@ func (w *World) run() Result {
 	if w.plan.Wide {
 		w.tasks.Go(w.movesTenants)
 	}
+	if w.plan.watches() {
+		w.tasks.Go(w.movesPods)
+	}
 	w.tasks.Go(w.minutes)
 	if w.plan.Callers {
 		w.tasks.Go(w.visits)
@@ -308,6 +312,13 @@ func (w *World) makeCluster() (err error) {
 		objects = append(objects, definition())
 	}
 	objects = append(objects, w.existing(scheme)...)
+	if w.plan.migrates() {
+		secret, err := w.eirinixSecret()
+		if err != nil {
+			return err
+		}
+		objects = append(objects, secret)
+	}
 	if w.api, err = fakeapi.New(scheme, mapper.New(scheme, nil), objects...); err != nil {
 		return err
 	}
@@ -326,7 +337,7 @@ func (w *World) makeCluster() (err error) {
 	if slices.ContainsFunc(w.boxes, func(s boxStep) bool { return len(s.modes) > 0 }) {
 		w.writeModes()
 	}
-	return errors.Join(w.authorities.set(w), w.setSigner())
+	return errors.Join(w.authorities.set(w), w.setSigner(), w.mounts())
 }
 
 // observe notes how the configurations are now.

@@ -1,0 +1,74 @@
+package world
+
+// This file is promises of a program to which nothing has happened for a while.
+
+import (
+	"bytes"
+	"crypto/x509"
+	"time"
+)
+
+// readySoon is how long a start takes at most in a calm world. It takes some seconds, and ten more where API servers must learn of
+// a CA first.
+const readySoon = 35 * time.Second
+
+// isSlow looks at a replica that starts. The caller holds mu.
+func (w *World) isSlow(p *process) {
+	if p.readySince.IsZero() && time.Since(p.began) > readySoon && w.settledSince(p.began.Add(-settling)) && w.plan.settled("right") && w.watch.stirred.Add(settling).Before(p.began) {
+		w.breaks("%s is not ready %s after its start, and nothing has happened", p, readySoon)
+	}
+}
+
+// isFresh looks at the certificate that a replica at rest serves, if it has signed that by itself: each replica has one of its own,
+// and renews it in time.
+func (w *World) isFresh(p *process, serves *x509.Certificate) {
+	if p.release.issued {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other, certificate := range w.watch.served {
+		if other != p && bytes.Equal(certificate, serves.Raw) {
+			w.breaks("%s and %s serve one certificate", p, other)
+		}
+	}
+	if w.watch.served == nil {
+		w.watch.served = map[*process][]byte{}
+	}
+	w.watch.served[p] = serves.Raw
+	if w.plan.Leaf == 0 || max(w.plan.Clocks, -w.plan.Clocks) > 0 || !w.plan.settled("clock") {
+		return
+	}
+	if left := time.Until(serves.NotAfter); left < w.plan.Leaf/5 { // two thirds of its life are over, give or take a tenth
+		w.breaks("at rest, %s serves a certificate that is over in %s, of %s", p, left.Round(time.Second), w.plan.Leaf)
+	}
+}
+
+// writesOf returns how often the objects of the program were written. The caller holds mu.
+func (w *World) writesOf(names ...string) (n int) {
+	for _, name := range names {
+		if of := w.watch.writes[name]; of != nil {
+			n += of.all
+		}
+	}
+	return n
+}
+
+// registersAgain looks at a registration of what is registered already: it writes nothing.
+func (w *World) registersAgain(r release, began time.Time, before int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, since := w.watch.lastOrder, w.watch.lastOrdered
+	w.watch.lastOrder, w.watch.lastOrdered = r.name, began
+	names := []string{belongings[0].name, belongings[1].name, belongings[2].name}
+	if n := w.writesOf(names...) - before; n > 0 && last == r.name && w.plan.Split && !w.plan.Issued && w.plan.CALifetime == 0 && w.plan.Leaf == 0 &&
+		w.watch.stirred.Before(since) && w.settledSince(since) && w.isSteady(since) {
+		w.breaks("RegisterExtensions of %s has written %d times, and the one before has registered the same", r.name, n)
+	}
+}
+
+// isSteady reports whether no rotation is under way, nor was one since then. The caller holds mu.
+func (w *World) isSteady(since time.Time) bool {
+	state := w.state()
+	return state != nil && state.NextID == 0 && state.Since.Before(since)
+}

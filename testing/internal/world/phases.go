@@ -1,0 +1,134 @@
+package world
+
+// This file is the rotation as the Secret tells it: which states may follow each other, how long each lasts, and which CAs stay in
+// the caBundles meanwhile.
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+)
+
+const (
+	// distrustFor is how long a distrusted CA is retained, and leafFor the lifetime of a serving certificate if the plan names
+	// none.
+	distrustFor, leafFor = 5 * time.Second, 7 * day
+
+	// written is how late a write may arrive that was decided before.
+	written = 30 * time.Second
+)
+
+// retains is how long a CA stays trusted that is not needed any more: the lifetime of a serving certificate, and a tenth.
+func (p Plan) retains() time.Duration {
+	leaf := p.Leaf
+	if leaf == 0 {
+		leaf = leafFor
+	}
+	return leaf + leaf/10
+}
+
+// phases looks at a write of the Secret by the program. The caller holds mu.
+func (w *World) phases(was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || was.GetUID() != is.GetUID() || !w.plan.settled("restore", "edit", "deletion", "namespace") ||
+		time.Since(w.watch.damaged) < settling || w.troubledSince(time.Now(), spoiled, lapsed) {
+		return // another client has written it
+	}
+	before, errBefore := decode(was)
+	after, errAfter := decode(is)
+	if errBefore != nil || errAfter != nil {
+		return
+	}
+	if before.Lineage != "" && after.Lineage != before.Lineage || after.FormatVersion != before.FormatVersion {
+		w.breaks("the Secret is of the lineage %q and format %d, and was of %q and %d", after.Lineage, after.FormatVersion, before.Lineage, before.FormatVersion)
+	}
+	if after.Counter < before.Counter {
+		w.breaks("the Secret counts %d writes, and had %d", after.Counter, before.Counter)
+	}
+	last := before.Distrusted
+	for _, g := range before.Generations {
+		last = max(last, g.ID)
+	}
+	for _, g := range after.Generations {
+		i := slices.IndexFunc(before.Generations, func(old certsecret.Generation) bool { return old.ID == g.ID })
+		switch {
+		case i < 0 && g.ID <= last:
+			w.breaks("the Secret has a new CA with the number %d, and there were numbers up to %d", g.ID, last)
+		case i >= 0 && !bytes.Equal(before.Generations[i].CertificatePEM, g.CertificatePEM):
+			w.breaks("the CA %d of the Secret is another one than before", g.ID)
+		}
+	}
+	took, slack := time.Since(before.Since), 2*time.Second+max(w.plan.Clocks, -w.plan.Clocks) // each process takes the earlier of two clocks
+	switch {
+	case after.Phase == before.Phase && after.CurrentID == before.CurrentID:
+		return
+	case before.Phase == ca.Staged && (after.Phase != ca.Retaining || after.CurrentID != before.NextID):
+		w.breaks("the rotation has staged the CA %d, and is %s with the CA %d now", before.NextID, after.Phase, after.CurrentID)
+	case before.Phase != ca.Staged && after.CurrentID != before.CurrentID:
+		w.breaks("the CA %d signs, and nothing has staged it", after.CurrentID)
+	case slack > time.Minute || !w.plan.settled("clock"):
+	case after.Phase == ca.Steady && (took < distrustFor-slack || took < w.plan.retains()-slack && !before.DistrustsOld()):
+		w.breaks("the old CA leaves the Secret %s after the new one began to sign", took.Round(time.Second))
+	case time.Since(after.Since) > written+w.plan.Lag+slack:
+		w.breaks("the rotation is %s, and says that it has been so since %s ago", after.Phase, time.Since(after.Since).Round(time.Second))
+	}
+}
+
+// isStuck looks at how long a rotation takes. The caller does not hold mu.
+func (w *World) isStuck() {
+	state := w.state()
+	if state == nil || state.Phase == ca.Steady || w.plan.Split || max(w.plan.Clocks, -w.plan.Clocks) > time.Minute || !w.plan.settled("clock") {
+		return
+	}
+	most := 2 * settling
+	if state.Phase == ca.Retaining {
+		most += w.plan.retains()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look()
+	signs := func(p *process) bool {
+		return !p.release.issued && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > most
+	}
+	if took := time.Since(state.Since); took > most && slices.ContainsFunc(w.processes, signs) && time.Since(w.watch.undone) > most && time.Since(w.watch.damaged) > most &&
+		!w.troubledSince(time.Now().Add(-2*settling), rough, slow, spoiled, lapsed, apart, evicted, unissued, strange) && w.watch.held == nil {
+		w.breaks("the rotation is %s since %s", state.Phase, took.Round(time.Second))
+	}
+}
+
+// holds looks at the CAs that leave a configuration with a write of the program: none that the Secret trusts, and none that
+// another client has added, before its time is over. The caller holds mu.
+func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || was.GetUID() != is.GetUID() || w.troubledSince(time.Now(), spoiled, lapsed, strange) || time.Since(w.watch.undone) < time.Second {
+		return // another client has written it
+	}
+	before, after := bundlesOf(was), bundlesOf(is)
+	if len(after) == 0 || bytes.Equal(before, after) {
+		return
+	}
+	if state := w.state(); state != nil && !w.plan.Issued {
+		if lost := ca.Common(before, state.Bundle()); !ca.Contains(after, lost) {
+			w.breaks("the %s loses a CA that the Secret trusts", kind)
+		}
+	}
+	for authority, since := range w.watch.foreign {
+		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains() && w.plan.settled("distrust", "restore") {
+			w.breaks("the %s loses a CA that it holds since %s, and a replica may need it for %s", kind, time.Since(since).Round(time.Second), w.plan.retains())
+		}
+	}
+}
+
+// ours sees that a configuration at rest holds no CA of the program that the Secret does not hold. The caller holds mu.
+func (w *World) ours(kind string, object *unstructured.Unstructured) {
+	state := w.state()
+	if state == nil || w.plan.Issued || w.plan.Split || w.watch.estranged || time.Since(state.Since).Abs() < time.Minute { // a CA has just left the Secret
+		return
+	}
+	if all := ca.OfName(bundlesOf(object), theSecret); !ca.Contains(state.Bundle(), all) {
+		w.breaks("at rest, the %s trusts %d CAs of the program, and the Secret holds %d", kind, len(ca.SplitBundle(all)), len(ca.SplitBundle(state.Bundle())))
+	}
+}

@@ -1,0 +1,111 @@
+package world
+
+// This file is a signer that refuses requests for certificates, or loses them. Each is repeated after a while.
+
+import (
+	"math/rand/v2"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// repeatedWithin is how long it takes at most until the second refused request is repeated. The pause after the first is ten
+	// seconds, and doubles.
+	repeatedWithin = 45 * time.Second
+
+	// inARow is the number of requests of a process in a row that are refused.
+	inARow = 2
+)
+
+// isAnswered reports whether a request has come to its end.
+func isAnswered(request *unstructured.Unstructured) bool {
+	if answer, _, _ := unstructured.NestedString(request.Object, "status", "certificate"); answer != "" {
+		return true
+	}
+	all, _, _ := unstructured.NestedSlice(request.Object, "status", "conditions")
+	for _, one := range all {
+		condition, _ := one.(map[string]any)
+		if kind := condition["type"]; kind == string(certificatesv1.CertificateDenied) || kind == string(certificatesv1.CertificateFailed) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuses has the signer refuse some requests. It reports whether it did.
+func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequest) bool {
+	if w.plan.Seed%8 != 4 || rng.IntN(3) > 0 {
+		return false
+	}
+	var by *process
+	w.mu.Lock()
+	for _, p := range w.processes {
+		if p.wire.requested() == r.Name && !p.leaving {
+			by = p
+		}
+	}
+	most := by == nil || w.watch.refused[by] >= inARow
+	if w.watch.refused == nil {
+		w.watch.refused = map[*process]int{}
+	}
+	if by != nil && most {
+		w.watch.refused[by] = 0
+	} else if by != nil {
+		w.watch.refused[by]++
+	}
+	w.mu.Unlock()
+	if most {
+		return false
+	}
+	w.excuse(unissued, 2*repeatedWithin)
+	condition := certificatesv1.CertificateSigningRequestCondition{Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: metav1.Now(), LastTransitionTime: metav1.Now()}
+	deed := ""
+	switch rng.IntN(3) {
+	case 0:
+		deed, condition.Type = "denies", certificatesv1.CertificateDenied
+	case 1:
+		deed, condition.Type = "fails", certificatesv1.CertificateFailed
+	default:
+		w.tell(named("the signer"), "loses the request %s of %s", r.Name, by)
+		w.api.Remove(schema.GroupResource{Group: certificatesv1.GroupName, Resource: asksFor}, "", r.Name)
+	}
+	if deed != "" {
+		w.tell(named("the signer"), "%s the request %s of %s", deed, r.Name, by)
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{condition}
+		r.SetResourceVersion("")
+		if err := w.api.Put(r); err != nil {
+			w.violate("a request cannot be refused: %v", err)
+		}
+	}
+	w.tasks.Go(func() { w.repeats(by, r.Name) })
+	return true
+}
+
+// requested returns the name of the last request for a certificate.
+func (c *wire) requested() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.request
+}
+
+// repeats sees that a process asks again whose request was refused.
+func (w *World) repeats(p *process, request string) {
+	began := time.Now()
+	if !w.wait(repeatedWithin) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.wire.requested() == request && !p.leaving && !w.troubledSince(began, rough, slow, apart) {
+		select {
+		case <-p.ended:
+		default:
+			w.breaks("%s has not asked again for a certificate, %s after its request was refused or lost", p, repeatedWithin)
+		}
+	}
+}

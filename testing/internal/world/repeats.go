@@ -1,0 +1,38 @@
+package world
+
+// This file is lines of logs that repeat: what lasts is told once a minute.
+
+import (
+	"strings"
+	"time"
+)
+
+const (
+	// mostAlike is the number of equal lines of a process in a minute. Of what clients set off, a hundred of a kind are
+	// logged.
+	mostAlike = 220
+
+	// mostTold is the same of states that last, of which each can have several reasons.
+	mostTold = 12
+)
+
+// lasting are words of lines about states that last.
+var lasting = []string{
+	withoutCertificate, "versions of this program cannot see each other", "waiting for the certificate Secret", "could not reconcile certificates and registration",
+	"not ready: serving, but not registered", "no right to take the next step", "waiting for objects that this program does not create", "the paths of another version cannot be served",
+}
+
+// alike counts a line of a log. The caller holds mu.
+func (w *World) alike(who, text, fields string) {
+	most, key := mostAlike, who+": "+text+fields
+	for _, words := range lasting {
+		if strings.Contains(text, words) {
+			most, key = mostTold, who+": "+text
+		}
+	}
+	of := rateOf(&w.watch.said, key)
+	of.add(time.Now())
+	if len(of.recent) > most {
+		w.breaks("%s logs %d times in a minute: %s", who, len(of.recent), text)
+	}
+}
