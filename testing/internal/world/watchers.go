@@ -109,6 +109,7 @@ func (w *World) movesPods() {
 		if w.watch.pods == nil {
 			w.watch.pods = map[types.UID]*life{}
 		}
+		w.knows(uids[i])
 		now := time.Now()
 		if uids[i] != "" && rng.IntN(3) == 0 {
 			w.watch.pods[uids[i]].gone = now
@@ -151,6 +152,22 @@ func (w *World) toldAll(o *observer) {
 			w.breaks("at rest, the Watcher of %s was never told that the pod %s is gone", o.p, uid)
 		case lived.gone.IsZero() && was.version != lived.version:
 			w.breaks("at rest, the Watcher of %s knows the version %q of the pod %s, which is %s", o.p, was.version, uid, lived.version)
+		}
+	}
+}
+
+// knows sees that all Watchers know a pod that is to change, if nothing has kept them from it for a while. The caller holds mu.
+func (w *World) knows(uid types.UID) {
+	lived := w.watch.pods[uid]
+	if lived == nil || time.Since(lived.changed) < settling || w.troubledSince(time.Now(), rough, slow, apart) {
+		return
+	}
+	for _, p := range w.processes {
+		if p.watcher == nil || p.leaving || p.wire.began().IsZero() || lived.changed.Before(p.wire.began().Add(around)) {
+			continue
+		}
+		if was := p.watcher.seen[uid]; was.version != lived.version {
+			w.breaks("the Watcher of %s knows the version %q of the pod %s, which is %s since %s", p, was.version, uid, lived.version, time.Since(lived.changed).Round(time.Second))
 		}
 	}
 }
