@@ -239,7 +239,7 @@ func (w *World) outgrown(h hook) {
 
 // first looks at the state in which a replica is ready for the first time. The caller holds mu.
 func (w *World) first(p *process) {
-	w.isRecorded(p)
+	w.isInLease(p)
 	w.migrated()
 	for _, kind := range configurations {
 		object := w.history[kind].last()

@@ -73,8 +73,8 @@ func (w *World) asksSeldom(version, name string, was, is rollout.Record) {
 	}
 }
 
-// isRecorded looks at a replica that is ready for the first time: its version is in the Lease. The caller holds mu.
-func (w *World) isRecorded(p *process) {
+// isInLease looks at a replica that is ready for the first time: its version is in the Lease. The caller holds mu.
+func (w *World) isInLease(p *process) {
 	if w.plan.Split || w.plan.Kinds || w.plan.Late || w.watch.versions == nil || w.troubledSince(p.began.Add(-settling), rough, slow, spoiled, lapsed, apart, strange, unread, unissued) {
 		return
 	}
