@@ -326,7 +326,13 @@ func registeredWell(h hook, of []boxStep) string {
 	return ""
 }
 
-// difference returns the first difference of two trees, or "". null is no member.
+// isNone reports whether a value is null, or an object without members: what several steps of a call undo leaves either.
+func isNone(v any) bool {
+	members, ok := v.(map[string]any)
+	return v == nil || ok && len(members) == 0
+}
+
+// difference returns the first difference of two trees, or "".
 func difference(at string, is, want any) string {
 	switch was := want.(type) {
 	case map[string]any:
@@ -338,6 +344,9 @@ func difference(at string, is, want any) string {
 		maps.Copy(all, now)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			a, b := now[name], was[name]
+			if isNone(a) && isNone(b) {
+				continue
+			}
 			if (a == nil) != (b == nil) {
 				return fmt.Sprintf("%s/%s is %.300s, and was to be %.300s", at, name, fmt.Sprint(a), fmt.Sprint(b))
 			}

@@ -29,6 +29,7 @@ const (
 	does   = "does-"           // the begin of the labels that are orders to steps
 
 	ownerLabel = "owner"
+	quietLabel = "quiet" // of boxes that the Conditions of some steps leave out
 )
 
 // The orders in the labels of a box.
@@ -142,8 +143,8 @@ func (s *boxStep) drawMore(rng *rand.Rand) {
 	if s.implied = rng.IntN(2) == 0; !s.judges && rng.IntN(2) == 0 {
 		s.act = alter
 	}
-	if rng.IntN(8) == 0 && s.Operations[0] == admissionregistrationv1.Create {
-		s.Conditions = []admissionregistrationv1.MatchCondition{{Name: "no-updates", Expression: "request.operation != 'UPDATE'"}}
+	if rng.IntN(8) == 0 {
+		s.Conditions = []admissionregistrationv1.MatchCondition{{Name: "not-quiet", Expression: "request.operation == 'DELETE' || !('" + quietLabel + "' in object.metadata.labels)"}}
 	}
 	if len(s.modes) == 0 && rng.IntN(6) == 0 {
 		s.Mode = eirinix.ModeShadow
@@ -188,7 +189,7 @@ func (s boxStep) fails() bool {
 
 // leavesOut reports whether the Conditions of the step do not hold for a request.
 func (s boxStep) leavesOut(a ask) bool {
-	return len(s.Conditions) > 0 && a.operation == admissionv1.Update
+	return len(s.Conditions) > 0 && a.object != nil && a.object.GetLabels()[quietLabel] != ""
 }
 
 // box makes a box of a kind.
@@ -214,6 +215,9 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	}
 	if n := rng.IntN(3); n > 0 {
 		labels[ownerLabel] = []string{"", "alice", "bob"}[n]
+	}
+	if rng.IntN(5) == 0 {
+		labels[quietLabel] = "yes"
 	}
 	hung, all := false, rng.IntN(4)
 	switch rng.IntN(8) {
