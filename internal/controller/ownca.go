@@ -398,14 +398,17 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, old *i
 	return false, err
 }
 
-// only reports whether the configurations trust the state's CAs and no other CA of ours.
+// only reports whether the configurations trust the state's CAs and no other CA of ours, nor one that was adopted from EiriniX and has
+// another name.
 func (k *OwnCA) only(ctx context.Context, c *Controller, state *certsecret.State) bool {
 	o, err := c.reread(ctx)
 	if err != nil {
 		return false
 	}
+	k.remember(webhookconf.HashesOf(state.Bundle()))
+	pruned := func(certificate *x509.Certificate) bool { return slices.Contains(k.pruned, ca.HashOf(certificate)) }
 	for _, l := range o.Live {
-		if !ca.Contains(state.Bundle(), ca.OfName(l.Bundle, k.Store.Name)) {
+		if !ca.Contains(state.Bundle(), ca.OfName(l.Bundle, k.Store.Name)) || ca.Select(l.Bundle, pruned) != nil {
 			return false
 		}
 	}
