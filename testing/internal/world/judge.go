@@ -39,7 +39,7 @@ func (w *World) callAll() {
 		if own := w.stream("edits", i); own.IntN(4) == 0 {
 			w.edits(own, i)
 		}
-		if own := w.stream("hostile", i); own.IntN(2) == 0 {
+		if own := w.stream("hostile", i); own.IntN(4) == 0 {
 			w.tasks.Go(func() { w.harasses(own) })
 		}
 		if own := w.stream("mirror", i); own.IntN(8) == 0 {
@@ -50,8 +50,11 @@ func (w *World) callAll() {
 		}
 		if w.plan.Sets {
 			w.tasks.Go(func() { w.replicate(w.stream("sets", i), i) })
-			w.tasks.Go(func() { w.commands(w.stream("command", i), i) })
-			w.tasks.Go(func() { w.countsOne(w.stream("census", i), i) })
+			if own := w.stream("command", i); own.IntN(2) == 0 {
+				w.tasks.Go(func() { w.commands(own, i) })
+			} else {
+				w.tasks.Go(func() { w.countsOne(own, i) })
+			}
 		}
 		if w.plan.Records {
 			w.tasks.Go(func() { w.keepsSecrets(w.stream("secret", i), i) })
