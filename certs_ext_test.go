@@ -63,10 +63,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 
 	It("is migrated where it is EiriniX's, whose CA goes on, and keeps the data of others", func(ctx SpecContext) {
 		private := Must(rsa.GenerateKey(rand.Reader, 2048))
-		data := map[string][]byte{
-			"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
-			"ca_certificate": ForeignCA(private, time.Now()), "ca_private_key": PKCS1(private),
-		}
+		data := map[string][]byte{"certificate": []byte("leaf"), "private_key": []byte("leaf key"), "ca_certificate": ForeignCA(private, time.Now()), "ca_private_key": PKCS1(private)}
 		Must(clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data,
 		}, metav1.CreateOptions{}))
@@ -276,10 +273,7 @@ func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, 
 	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
 	config := written("admission.json", map[string]any{
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-		"plugins": []any{
-			map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks},
-			map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks},
-		},
+		"plugins": []any{map[string]any{"name": "MutatingAdmissionWebhook", "configuration": webhooks}, map[string]any{"name": "ValidatingAdmissionWebhook", "configuration": webhooks}},
 	})
 	server := Must(controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config))
 	return Clients(server.Config())

@@ -40,6 +40,9 @@ type target struct {
 func served(ctx context.Context, d discovery.ServerResourcesInterfaceWithContext) (all []resource, failed map[schema.GroupVersion]error, err error) {
 	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if ended := context.Cause(ctx); ended != nil { // each of the groups may have failed for that
+		return nil, nil, ended
+	}
 	if err != nil && !partial {
 		return nil, nil, err
 	}
