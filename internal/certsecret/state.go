@@ -72,7 +72,7 @@ type State struct {
 	Request         string
 	Distrusted      int64
 
-	document []byte        // what was read, or written, under StateKey
+	document []byte        // under StateKey, as it was read or written
 	signer   *ca.Authority // what Current returns; nil before it was parsed
 }
 

@@ -1,6 +1,6 @@
 package world
 
-// This file reckons what steps about boxes say in an audit of the boxes that exist.
+// This file reckons the findings of steps about boxes in an audit of the boxes that exist.
 
 import (
 	"math/rand/v2"
@@ -75,7 +75,7 @@ func (w *World) ofBox(object *unstructured.Unstructured) map[string]examined {
 	return results
 }
 
-// examines asks the step about an object, and changes what would be created and updated as the step does.
+// examines asks the step about an object, and changes the one that would be created or updated as the step does.
 func (s boxStep) examines(stored, created, updated *unstructured.Unstructured) examined {
 	for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
 		a := ask{operation: operation, kind: metav1.GroupVersionKind{Version: "v1", Kind: stored.GetKind()}, object: created}

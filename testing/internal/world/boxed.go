@@ -183,7 +183,7 @@ func (s boxStep) status(to string, misfit bool) metav1.Status {
 }
 
 // excuses reports whether a Rule admits an update although it refuses the new object: the old one violated the same, and the update
-// leaves alone what that is about.
+// leaves those things alone.
 func (s boxStep) excuses(a ask, to string) bool {
 	if !s.rule || a.operation != admissionv1.Update {
 		return false
@@ -306,7 +306,7 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 	}
 }
 
-// registeredWell returns how a webhook differs from what its steps declare, or "".
+// registeredWell returns how a webhook differs from the declarations of its steps, or "".
 func registeredWell(h hook, of []boxStep) string {
 	var own, share time.Duration
 	for _, s := range of {
@@ -326,7 +326,7 @@ func registeredWell(h hook, of []boxStep) string {
 	return ""
 }
 
-// isNone reports whether a value is null, or an object without members: what several steps of a call undo leaves either.
+// isNone reports whether a value is null, or an object without members: a change that several steps of a call undo leaves either.
 func isNone(v any) bool {
 	members, ok := v.(map[string]any)
 	return v == nil || ok && len(members) == 0

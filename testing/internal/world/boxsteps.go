@@ -1,6 +1,6 @@
 package world
 
-// This file is what the steps about boxes do.
+// This file is the work of the steps about boxes.
 
 import (
 	"context"
@@ -50,7 +50,7 @@ var refusals = map[string]metav1.Status{
 	badRequest: {Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest},
 }
 
-// order is what a box has the step do.
+// order is the order of a box to the step.
 func (s boxStep) order(o metav1.Object) string {
 	return s.isTo(o, deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang, dawdles)
 }
@@ -319,7 +319,7 @@ func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1
 	return response
 }
 
-// notes has a step in Shadow note what it sees.
+// notes has a step in Shadow note the objects that it sees.
 func (s boxStep) notes(c *eirinix.Call, o metav1.Object) { s.sees(c.UID, o) }
 
 func (s boxStep) sees(id types.UID, o metav1.Object) {
@@ -328,7 +328,7 @@ func (s boxStep) sees(id types.UID, o metav1.Object) {
 	}
 }
 
-// looks is all that a step in Shadow notes of a box: what steps change most.
+// looks is all that a step in Shadow notes of a box: the parts that steps change most.
 func (s boxStep) looks(o metav1.Object) string {
 	tree, ok := o.(*unstructured.Unstructured)
 	if !ok {

@@ -54,7 +54,7 @@ func (w *World) writesOf(names ...string) (n int) {
 	return n
 }
 
-// registersAgain looks at a registration of what is registered already: it writes nothing.
+// registersAgain looks at a second registration: it writes nothing.
 func (w *World) registersAgain(r release, began time.Time, before int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

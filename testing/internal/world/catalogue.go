@@ -56,7 +56,7 @@ func serviceAccount() *unstructured.Unstructured {
 	return o
 }
 
-// misfiled returns what is wrong with the objects on low floors, or "".
+// misfiled returns the fault of the objects on low floors, or "".
 func misfiled(ctx context.Context, r client.Reader) (string, error) {
 	list := func(by ...client.ListOption) ([]unstructured.Unstructured, error) {
 		found := &unstructured.UnstructuredList{}

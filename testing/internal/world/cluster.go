@@ -181,7 +181,7 @@ type wire struct {
 	request  string // for a certificate, the last one
 	requests rate
 	read     map[string]time.Time // when it has last asked for an object of the program, by name
-	asked    map[string]bool      // requests, without what differs each time
+	asked    map[string]bool      // requests, without the parts that differ each time
 	listed   time.Time            // when pods were listed for the first time
 }
 

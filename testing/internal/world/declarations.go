@@ -29,7 +29,7 @@ const (
 	laterOn   = "-later" // is behind that, where the step has waited meanwhile
 	elsewhere = "rules"  // a namespace without policies, which is read after the other one
 
-	undeclared = "undeclared" // a label that has the last step read what it does not declare, and drop the error
+	undeclared = "undeclared" // a label that has the last step read undeclared objects, and drop the error
 
 	unreadablePolicy = "Read.Transform panicked" // is why the second step fails for a policy with the label of broken pods
 )

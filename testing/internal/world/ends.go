@@ -27,7 +27,7 @@ func (w *World) lasts(p *process) {
 	}
 }
 
-// endsWell looks at what Run has returned for a process that was told to stop. The caller holds mu.
+// endsWell looks at the result of Run for a process that was told to stop. The caller holds mu.
 func (w *World) endsWell(p *process) {
 	switch {
 	case !p.told || w.plan.Unregister || w.troubledSince(p.began, rough, slow, spoiled, lapsed, apart, unissued, strange): // it may have failed by itself

@@ -1,6 +1,6 @@
 package world
 
-// This file is an agent that writes what the issuer, and the CA of callers, have in the cluster into files, one after the other.
+// This file is an agent that copies the certificates of the issuer, and the CA of callers, from the cluster into files, one after the other.
 // Programs read their certificates there instead.
 
 import (
@@ -48,7 +48,7 @@ func (w *World) mounts() (err error) {
 	return nil
 }
 
-// files writes what has changed.
+// files writes the changes.
 func (w *World) files(held map[string][]byte, wait func(time.Duration) bool) {
 	is := map[string][]byte{}
 	for _, from := range []struct{ kind, name string }{{"Secret", issuedName}, {"ConfigMap", callersName}} {

@@ -16,15 +16,15 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/seam"
 )
 
-// mayTry are the resources of which a diagnosis reads what it may, with any account.
+// mayTry are the resources that a diagnosis reads if it may, with any account.
 var mayTry = []string{
 	"services", "endpoints", "endpointslices", "pods", "namespaces", "customresourcedefinitions", "shops", "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
 }
 
-// grantsOf returns what the account of a version is granted; nil where other requests are made, too.
+// grantsOf returns the rights of the account of a version; nil where other requests are made, too.
 func (w *World) grantsOf(r release, m *eirinix.ExtensionManager) []rbac.Grant {
 	if !w.plan.settled("right") || w.plan.audits() {
-		return nil // what is refused is read in other ways
+		return nil // refused objects are read in other ways
 	}
 	w.mu.Lock()
 	known := w.watch.grants[r.name]

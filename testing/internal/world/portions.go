@@ -12,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// drawnOf is what is known of the number that objects of one name have drawn: it is from the one to below the other.
+// drawnOf is our knowledge of the number that objects of one name have drawn: it is from the one to below the other.
 type drawnOf struct{ from, below float64 }
 
 // mostDrawn is the number of names that draw, and entries the number of the entries under which they do.

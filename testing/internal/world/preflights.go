@@ -1,6 +1,6 @@
 package world
 
-// This file is what a replica logs at its start of the rights that its account lacks.
+// This file is the lines of a replica that starts about the rights that its account lacks.
 
 import (
 	"math/rand/v2"

@@ -1,6 +1,6 @@
 package world
 
-// This file is lines of logs that repeat: what lasts is told once a minute.
+// This file is lines of logs that repeat: a lasting state is told once a minute.
 
 import (
 	"strings"

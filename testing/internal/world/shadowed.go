@@ -14,7 +14,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// shadowed is what steps in Shadow have seen, by request and step. It is safe for concurrent use.
+// shadowed is the objects that steps in Shadow have seen, by request and step. It is safe for concurrent use.
 type shadowed struct {
 	mu   sync.Mutex
 	seen map[types.UID]map[string][]string
@@ -32,7 +32,7 @@ func (s *shadowed) note(id types.UID, step, saw string) {
 	s.seen[id][step] = append(s.seen[id][step], saw)
 }
 
-// of returns what steps have seen of a request, and forgets it.
+// of returns the objects that steps have seen of a request, and forgets them.
 func (s *shadowed) of(id types.UID) map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *shadowed) of(id types.UID) map[string][]string {
 // deadline.
 const shadowsRun = 5 * time.Minute
 
-// shadowsWell looks at what the steps in Shadow of a call see, of an object that the call leaves so.
+// shadowsWell looks at the objects that the steps in Shadow of a call see, of an object that the call leaves so.
 func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructured, ill, settled bool) {
 	shadows := slices.DeleteFunc(slices.Clone(of), func(s boxStep) bool { return s.Mode != eirinix.ModeShadow })
 	if len(shadows) == 0 || one.response == nil || !one.response.Allowed {

@@ -31,7 +31,7 @@ func isBy(object *unstructured.Unstructured) {
 	object.SetManagedFields([]metav1.ManagedFieldsEntry{entry(anotherTool, time.Hour), entry(theTool, 0)})
 }
 
-// blames looks at what is told of a tool that has reverted a configuration many times. The caller holds mu.
+// blames looks at the line about a tool that has reverted a configuration many times. The caller holds mu.
 func (w *World) blames(b belonging, began time.Time, repaired int) {
 	said, named := "", false
 	for _, l := range w.story {

@@ -36,7 +36,7 @@ type life struct {
 	version             string
 }
 
-// sighting is what a Watcher was told of a pod last.
+// sighting is the last event of a pod that a Watcher was told.
 type sighting struct {
 	version string
 	gone    bool
