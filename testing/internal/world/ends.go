@@ -40,7 +40,7 @@ func (w *World) endsWell(p *process) {
 
 // outlived looks at a process that has ended by itself amid an outage, which it is to wait for. The caller holds mu.
 func (w *World) outlived(p *process) {
-	if p.err != nil && w.excused(slow, p.began) && w.plan.settled("right") && !w.troubledSince(p.began, spoiled, lapsed, strange, unissued) {
+	if p.err != nil && !strings.Contains(p.err.Error(), taken) && w.excused(slow, p.began) && w.plan.settled("right") && !w.troubledSince(p.began, spoiled, lapsed, strange, unissued) {
 		w.breaks("%s has ended by itself, in an outage: %v", p, p.err)
 	}
 }

@@ -128,7 +128,7 @@ func (w *World) cannot(began time.Time, what string, err error) {
 			return
 		}
 	}
-	if strings.Contains(what, "rotat") && !strings.Contains(what, "distrust") && (w.plan.CALifetime > 0 || !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore")) {
+	if strings.Contains(what, "rotat") && !strings.Contains(what, "distrust") && (w.plan.CALifetime > 0 || !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore", "contest")) {
 		return // a further one waits until the one before is over, which may take days
 	}
 	w.breaks("%s fails although nothing is in its way: %v", what, err)

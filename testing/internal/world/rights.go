@@ -94,6 +94,9 @@ var requestInfo = request.RequestInfoFactory{
 	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
+// taken is the reason of a refusal.
+const taken = "the right was taken away"
+
 // check answers a request that is refused, and a review of a right that the program has not. It reports whether it did.
 func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
 	r.mu.Lock()
@@ -127,7 +130,7 @@ func (r *rights) check(w http.ResponseWriter, req *http.Request) bool {
 	}
 	if denied(info.Verb, info.Resource) {
 		resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-		status := apierrors.NewForbidden(resource, info.Name, errors.New("the right was taken away")).Status()
+		status := apierrors.NewForbidden(resource, info.Name, errors.New(taken)).Status()
 		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		writeJSON(w, http.StatusForbidden, status)
 		return true
