@@ -136,6 +136,7 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	excused := denies && !misfit && s.excuses(a, to)
 	denies = denies && !excused
 	changed := !reflect.DeepEqual(before, r.object)
+	r.perhaps = r.perhaps || changed && watches && difference("", before.Object, r.object.Object) == "" // it may tell of that, or not
 	if watches || failed || denies {
 		r.object = before
 	} else {

@@ -157,7 +157,10 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
-	if w.plan.Issued || w.plan.Split { // replicas with other sources, and tools, see CAs that they do not need
+	if w.watch.contest.Add(quiet).After(time.Now()) { // a tool is remembered for a while
+		delete(expected, "registration_contested")
+	}
+	if w.plan.Issued { // replicas with other sources, and tools, see CAs that they do not need
 		delete(expected, "certificate_bundle_in_sync")
 	}
 	if w.find("ConfigMap", namespace, policyName) == nil && w.find("NetworkPolicy", namespace, policyName) == nil {
