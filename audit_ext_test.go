@@ -580,9 +580,7 @@ var _ = Describe("The reports of audits", Label("api-server"), func() {
 			}
 			return resp, err
 		})
-		o.RestConfig.Impersonate = rest.ImpersonationConfig{
-			UserName: "system:serviceaccount:" + system + ":" + apps + "-audit", Groups: []string{"system:serviceaccounts", "system:authenticated"},
-		}
+		o.RestConfig.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + apps + "-audit", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 		Eventually(func(g Gomega) { // the authorizer learns of roles from a watch
 			refused.Store(0)
 			_, summary, err := auditOf(ctx, o, audit.Options{PolicyReports: true}, added...)

@@ -203,9 +203,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).
 			Should(MatchError(ContainSubstring("conversion webhook for")), "as no program serves yet")
 
-		mgr := Must(manager.New(controlPlane().Config(), manager.Options{
-			Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
-		}))
+		mgr := Must(manager.New(controlPlane().Config(), manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}}))
 		Must(mgr.GetCache().GetInformer(ctx, shop("v1beta1", ""), cache.BlockUntilSynced(false)))
 		o.KubeManager, o.RestConfig = mgr, nil
 		m := managerWith(o, shopConversion(group))

@@ -183,9 +183,7 @@ func (e edit) play(ctx context.Context, at dynamic.ResourceInterface, group, nam
 		subresources = []string{"status"}
 	}
 	if !e.update {
-		o := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": group + "/" + e.version, "kind": "Thing", "metadata": map[string]any{"name": name}, e.part: e.value,
-		}}
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + e.version, "kind": "Thing", "metadata": map[string]any{"name": name}, e.part: e.value}}
 		return at.Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: e.manager, Force: e.force}, subresources...)
 	}
 	o, err := at.Get(ctx, name, metav1.GetOptions{})

@@ -228,9 +228,7 @@ const rawPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","crea
 	`"spec":{"futureField":{"a":1},"hostNetwork":false,"containers":[{"name":"web","image":"web:1","futureToo":true,"env":[{"name":"A","value":"1"}]}]}}`
 
 func podRequest(raw string) admission.Request {
-	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-		Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(raw)},
-	}}
+	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(raw)}}}
 }
 
 var _ = Describe("PatchFromPod", func() {

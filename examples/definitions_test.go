@@ -152,10 +152,7 @@ var _ = Describe("the example multiversion", func() {
 
 		Expect(c.Patch(ctx, older.DeepCopy(), crclient.RawPatch("application/merge-patch+json", []byte(`{"spec":{"schedule":"0 3 * * *"}}`)))).To(Succeed())
 		Expect(c.Get(ctx, crclient.ObjectKeyFromObject(stored), stored)).To(Succeed())
-		Expect(stored.Object["spec"]).To(Equal(map[string]any{
-			"image": "registry.example.org/backup:1", "timeZone": "Europe/Vienna",
-			"schedule": map[string]any{"minute": "0", "hour": "3"},
-		}))
+		Expect(stored.Object["spec"]).To(Equal(map[string]any{"image": "registry.example.org/backup:1", "timeZone": "Europe/Vienna", "schedule": map[string]any{"minute": "0", "hour": "3"}}))
 		Expect(stored.GetAnnotations()).To(BeEmpty(), "what was kept is in its place again")
 	},
 		Entry("on this machine", func(context.Context) { r.start("-host") }),

@@ -312,10 +312,7 @@ var _ = Describe("the example agnhost", func() {
 		answers := func(name string) int {
 			certificate, key := Issue(callers.Authority, ForClient(name))
 			pair := Must(tls.X509KeyPair(certificate, key))
-			caller := &http.Client{Transport: &http.Transport{
-				DisableKeepAlives: true,
-				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
-			}}
+			caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}}
 			answer := Must(caller.Post("https://"+address+"/", "application/json", http.NoBody))
 			Expect(answer.Body.Close()).To(Succeed())
 			return answer.StatusCode
@@ -346,10 +343,7 @@ var _ = Describe("the example policies", func() {
 		Expect(err).NotTo(HaveOccurred())
 	}
 	newPod := func(image string) *corev1.Pod {
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: "guarded"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}},
-		}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: "guarded"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}}
 	}
 	create := func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 		return client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})

@@ -49,9 +49,7 @@ func serve(t *testing.T, exempt exemptions) served {
 	})
 	p := &podSecurity{exempt: exempt}
 	g.Expect(p.configure([3]string{"privileged", "privileged", "privileged"})).To(Succeed())
-	x := eirinix.NewManager(eirinix.ManagerOptions{
-		RestConfig: s.Config(), OperatorFingerprint: "pod-security", WebhookNamespace: "kube-public", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
-	})
+	x := eirinix.NewManager(eirinix.ManagerOptions{RestConfig: s.Config(), OperatorFingerprint: "pod-security", WebhookNamespace: "kube-public", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0"})
 	for _, step := range p.steps() {
 		g.Expect(x.AddExtension(step)).To(Succeed())
 	}

@@ -71,9 +71,7 @@ var _ = Describe("An answer", func() {
 
 	It("carries warnings and audit annotations, of leave and of refusal", func() {
 		for _, allowed := range []bool{true, false} {
-			h := newHook(returning(raw(admissionv1.AdmissionResponse{
-				Allowed: allowed, Warnings: []string{"spec.x is deprecated"}, AuditAnnotations: map[string]string{"image": "pinned"},
-			})))
+			h := newHook(returning(raw(admissionv1.AdmissionResponse{Allowed: allowed, Warnings: []string{"spec.x is deprecated"}, AuditAnnotations: map[string]string{"image": "pinned"}})))
 			Expect(h.ask().review("v1")).To(And(HaveField("Allowed", allowed), HaveField("Warnings", Equal([]string{"spec.x is deprecated"})),
 				HaveField("AuditAnnotations", Equal(map[string]string{"image": "pinned"}))))
 		}

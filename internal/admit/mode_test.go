@@ -244,9 +244,7 @@ var _ = Describe("Shadows", func() {
 	It("cost the others none of 2,000 counts if one of them hangs", Label("sequential"), func() {
 		const requests, waiting = 2000, 200
 		h := newHanging()
-		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{
-			h.step(chain.ModeShadow, true, false, time.Hour), shadow(refusing("quick")), shadow(refusing("other")),
-		}})
+		h.Handler.Serve(volumes, chain.Config{Validating: true, Steps: []chain.Step{h.step(chain.ModeShadow, true, false, time.Hour), shadow(refusing("quick")), shadow(refusing("other"))}})
 		for n := 1; n <= requests; n++ {
 			Expect(h.ask().Status).To(Equal(http.StatusOK))
 			if n%(waiting/2) == 0 { // as much as their queues hold

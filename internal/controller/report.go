@@ -126,7 +126,7 @@ func (r *Report) failed(err error) {
 
 // blocked reports that this process has no right to take the action that is due.
 func (r *Report) blocked(log logr.Logger, why string) {
-	if r.logLimited(log, "this replica has no right to take the next step for the certificates", why) {
+	if r.logLimited(log, "this replica cannot take the next step for the certificates", why) {
 		r.event(eventWarning, "CARotationBlocked", why)
 	}
 }

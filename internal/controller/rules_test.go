@@ -4,6 +4,7 @@ package controller_test
 // world has one process, which is not held up.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/spectest"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -768,6 +770,28 @@ var _ = It("A replica that learns late that its CA is distrusted does not have i
 		Expect(ca.Contains(bundle, leaked.Bundle())).To(BeFalse(), "its key has leaked")
 	}
 })
+
+var _ = DescribeTable("A replica that starts amid a rotation that it may not write goes on", func(hold func(*corev1.Secret)) {
+	s := newSolo()
+	s.replica()
+	s.edit(s.secret, func(object client.Object) {
+		object.SetAnnotations(map[string]string{certsecret.RotateAnnotation: "now"})
+		hold(object.(*corev1.Secret))
+	})
+	c := controller.New(s.config())
+	Expect(c.Obtain(context.Background())).To(Succeed())
+	for range 20 {
+		again, err := c.Reconcile(context.Background())
+		_, ends := errors.AsType[*wait.RefusedError](err)
+		Expect(ends).To(BeFalse(), "%v", err)
+		s.pass(again)
+	}
+},
+	Entry("a Secret of a newer version", func(s *corev1.Secret) {
+		s.Data[certsecret.StateKey] = bytes.Replace(s.Data[certsecret.StateKey], []byte(`"formatVersion": 1`), []byte(`"formatVersion": 2`), 1)
+	}),
+	Entry("an immutable Secret", func(s *corev1.Secret) { s.Immutable = new(true) }),
+)
 
 var _ = It("A replica waits for a moment of the certificates' clock, which may be behind its own for ever", func() {
 	s := newSolo()
