@@ -83,14 +83,8 @@ func (w *World) holdsSecret(f Fault, rng *rand.Rand) bool {
 	untouched := w.watch.held == object
 	w.watch.held, w.watch.heldUntil = nil, time.Now()
 	w.mu.Unlock()
-	if !untouched {
-		return true // it was damaged meanwhile
-	}
-	if newer {
-		now := w.find(b.kind, b.namespace, b.name)
-		if now == nil {
-			return true
-		}
+	now := w.find(b.kind, b.namespace, b.name)
+	if state := w.state(); newer && now != nil && state != nil && state.FormatVersion > certsecret.FormatVersion {
 		now = now.DeepCopy()
 		now.Object["data"] = found.Object["data"]
 		w.tell(fate, "takes what the newer version has written from the Secret")
@@ -99,10 +93,12 @@ func (w *World) holdsSecret(f Fault, rng *rand.Rand) bool {
 			w.violate("the Secret cannot be changed: %v", err)
 		}
 		w.observe()
+	}
+	if newer || now == nil || now.Object["immutable"] != true {
 		return true
 	}
 	began := time.Now()
-	if known := w.loses(b); !known || !w.wait(settling) {
+	if known := w.loses(b); !known || !untouched || !w.wait(settling) { // it may have been damaged meanwhile
 		return true
 	}
 	after := w.state()

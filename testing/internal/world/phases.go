@@ -34,9 +34,9 @@ func (p Plan) retains() time.Duration {
 
 // phases looks at a write of the Secret by the program. The caller holds mu.
 func (w *World) phases(was, is *unstructured.Unstructured) {
-	if was == nil || is == nil || was.GetUID() != is.GetUID() || !w.plan.settled("restore", "edit", "deletion", "namespace") ||
+	if was == nil || is == nil || was.GetUID() != is.GetUID() || !w.plan.settled("restore", "edit", "deletion", "namespace", "clock") ||
 		time.Since(w.watch.damaged) < settling || w.troubledSince(time.Now(), spoiled, lapsed) {
-		return // another client has written it
+		return // another client has written it, or a CA begins in the future again
 	}
 	before, errBefore := decode(was)
 	after, errAfter := decode(is)
@@ -48,9 +48,6 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 	}
 	if before.Lineage != "" && after.Lineage != before.Lineage || after.FormatVersion != before.FormatVersion {
 		w.breaks("the Secret is of the lineage %q and format %d, and was of %q and %d", after.Lineage, after.FormatVersion, before.Lineage, before.FormatVersion)
-	}
-	if after.Counter < before.Counter {
-		w.breaks("the Secret counts %d writes, and had %d", after.Counter, before.Counter)
 	}
 	last := before.Distrusted
 	for _, g := range before.Generations {
@@ -73,7 +70,7 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 		w.breaks("the rotation has staged the CA %d, and is %s with the CA %d now", before.NextID, after.Phase, after.CurrentID)
 	case before.Phase != ca.Staged && after.CurrentID != before.CurrentID:
 		w.breaks("the CA %d signs, and nothing has staged it", after.CurrentID)
-	case slack > time.Minute || !w.plan.settled("clock"):
+	case slack > time.Minute:
 	case after.Phase == ca.Steady && (took < distrustFor-slack || took < w.plan.retains()-slack && !before.DistrustsOld()):
 		w.breaks("the old CA leaves the Secret %s after the new one began to sign", took.Round(time.Second))
 	case time.Since(after.Since) > written+w.plan.Lag+slack:

@@ -19,7 +19,7 @@ const (
 // lasting are words of lines about states that last.
 var lasting = []string{
 	withoutCertificate, "versions of this program cannot see each other", "waiting for the certificate Secret", "could not reconcile certificates and registration",
-	"not ready: serving, but not registered", "no right to take the next step", "waiting for objects that this program does not create", "the paths of another version cannot be served",
+	"not ready: serving, but not registered", "cannot take the next step", "waiting for objects that this program does not create", "the paths of another version cannot be served",
 }
 
 // alike counts a line of a log. The caller holds mu.

@@ -113,7 +113,7 @@ func (w *World) annotates(rng *rand.Rand) {
 	within := rotationBegins
 	if w.plan.Split {
 		if w.plan.Seed%2 == 0 { // the serving half stages the next CA, and cannot publish it
-			w.expects(registersEvery, "has no right to take the next step for the certificates", func() bool {
+			w.expects(registersEvery, "cannot take the next step for the certificates", func() bool {
 				state := w.state()
 				return state != nil && state.Phase == ca.Staged
 			})

@@ -154,4 +154,21 @@ var inLoops = []Defect{
 		"eirinix_certificate_expiration_timestamp_seconds is when the CA ends: any program with a CA of its own.",
 		[]Edit{{"internal/controller/report.go", "(r.secret, \"ca\").Set(seconds(authority.Certificate.NotAfter))", "(r.secret, \"ca\").Set(seconds(map[bool]time.Time{false: authority.Certificate.NotAfter, true: authority.Certificate.NotBefore}[@]))"}},
 	},
+	{
+		"retained-out-of-sync", "The metric of caBundles that are not as they should be is 0 for days after each rotation of a split deployment, so an alert fires.",
+		"The metrics of a world at rest: a serving half, whose RegisterExtensions retains the old CA.",
+		[]Edit{
+			{"internal/controller/report.go", "(plan.Surplus == \"\" || retained)", "(plan.Surplus == \"\" || retained && !@)"},
+		},
+	},
+	{
+		"newer-ends-a-start", "A replica that starts with a Secret of a newer version, while a rotation is due, ends with an error.",
+		"Such a replica serves, and leaves the rotation to the newer version: a Secret of one, a rotation that is asked for, and a restart.",
+		[]Edit{{"internal/controller/ownca.go", "	if state.FormatVersion > certsecret.FormatVersion && !k.ordered {\n", "	if !@ && state.FormatVersion > certsecret.FormatVersion && !k.ordered {\n"}},
+	},
+	{
+		"adopted-still-trusted", "RotateCA with Distrust returns while caBundles hold the CA that was adopted from EiriniX.",
+		"No caBundle holds a distrusted CA once RotateCA has returned: EiriniX's Secret, and distrust.",
+		[]Edit{{"internal/controller/ownca.go", "|| ca.Select(l.Bundle, pruned) != nil", "|| !@ && ca.Select(l.Bundle, pruned) != nil"}},
+	},
 }

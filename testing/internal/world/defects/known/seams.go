@@ -751,11 +751,4 @@ var inSeams = []Defect{
 		"A mode is in force when the step's own failurePolicy is: a step that leaves Shadow as another replica registers it so.",
 		[]Edit{{"internal/modes/modes.go", "if !first && !m.onlyShadow(", "if !first && !@ && !m.onlyShadow("}},
 	},
-	{
-		"retained-out-of-sync", "The metric of caBundles that are not as they should be is 0 for days after each rotation of a split deployment, so an alert fires.",
-		"The metrics of a world at rest: a serving half, whose RegisterExtensions retains the old CA.",
-		[]Edit{
-			{"internal/controller/report.go", "(plan.Surplus == \"\" || retained)", "(plan.Surplus == \"\" || retained && !@)"},
-		},
-	},
 }
