@@ -62,7 +62,7 @@ type RotationState struct {
 	Tolerated []byte
 	Until     time.Time
 
-	// NextBroken is set if the staged CA cannot sign.
+	// NextBroken is set if the staged CA cannot sign, or not yet.
 	NextBroken bool
 
 	// Unseen is set if this replica lacks permission to read configurations, and so cannot confirm anything.

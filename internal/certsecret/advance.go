@@ -22,7 +22,7 @@ func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 		if err != nil {
 			return err
 		}
-		broken := state.NextBroken()
+		broken := s.NextBroken(state)
 		id := state.NextID
 		if err := s.mintNext(state, current); err != nil {
 			return err

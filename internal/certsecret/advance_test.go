@@ -164,24 +164,25 @@ var _ = Describe("A rotation", func() {
 	})
 
 	It("replaces a staged CA that cannot sign", func() {
-		Expect(first.NextBroken()).To(BeFalse())
+		Expect(store.NextBroken(first)).To(BeFalse())
 		staged := Must(store.Stage(background, first))
-		Expect(staged.NextBroken()).To(BeFalse())
+		Expect(store.NextBroken(staged)).To(BeFalse())
+		Expect(c.storeAt(now.AddDate(0, 0, -1)).NextBroken(staged)).To(BeTrue(), "not valid yet, after a clock was set back")
 		c.edit(func(s *corev1.Secret) {
 			broken := Must(DecodeState(s.Data, now))
 			broken.Generations[1].PrivateKeyPEM = []byte("garbage")
 			s.Data = broken.Encode(s.Data)
 		})
 		broken, _ := restore(store, staged, nil)
-		Expect(broken.NextBroken()).To(BeTrue())
+		Expect(store.NextBroken(broken)).To(BeTrue())
 		Expect(store.Activate(background, broken)).Error().To(MatchError(ContainSubstring("the staged CA cannot be used")))
 
 		again := Must(store.Stage(background, broken))
-		Expect(again.NextBroken()).To(BeFalse())
+		Expect(store.NextBroken(again)).To(BeFalse())
 		Expect(again.Generations).To(HaveLen(2), "in the place of the broken one")
 		Expect(again.NextID).To(BeNumerically(">", staged.NextID), "IDs are never used twice")
 		Expect(Must(Must(store.Activate(background, again)).Current()).Usable(now)).To(Succeed())
-		Expect((&certsecret.State{Phase: ca.Staged, NextID: 7}).NextBroken()).To(BeTrue(), "a staged CA that is not there")
+		Expect(store.NextBroken(&certsecret.State{Phase: ca.Staged, NextID: 7})).To(BeTrue(), "a staged CA that is not there")
 	})
 
 	It("may begin again while older CAs are retained, which stay trusted", func() {

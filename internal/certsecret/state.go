@@ -87,17 +87,18 @@ func (s *State) DistrustsOld() bool {
 	return slices.ContainsFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && g.ID <= s.Distrusted })
 }
 
-// NextBroken reports whether a rotation is staged and its next CA cannot sign. Stage replaces such a CA.
-func (s *State) NextBroken() bool {
-	if s.Phase != ca.Staged {
+// NextBroken reports whether a rotation is staged and its next CA cannot sign, or not yet, as where a clock was set back: every
+// replica would put the old one back. Stage replaces such a CA.
+func (s *Store) NextBroken(state *State) bool {
+	if state.Phase != ca.Staged {
 		return false
 	}
-	next := s.generation(s.NextID)
+	next := state.generation(state.NextID)
 	if next == nil {
 		return true
 	}
-	_, err := next.Authority()
-	return err != nil
+	authority, err := next.Authority()
+	return err != nil || s.usable(authority) != nil
 }
 
 // Generation is one CA: the current one, the staged one, or one that is still trusted.

@@ -219,7 +219,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Plan, e
 func (k *OwnCA) rotationState(c *Controller, state *certsecret.State, live []ca.Registered, unseen bool) ca.RotationState {
 	s := ca.RotationState{
 		Now: k.Now(), Phase: state.Phase, Since: state.Since, Retain: c.Retain, Requested: state.Requested(),
-		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
+		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: k.Store.NextBroken(state),
 	}
 	if state.DistrustsOld() {
 		s.Retain = min(s.Retain, distrustRetain)

@@ -103,7 +103,7 @@ var inRooms = []Defect{
 		"No call fails for its certificate: RotateCA, and calls between the write of the Secret and that of the caBundle.",
 		[]Edit{
 			{"internal/controller/ownca.go", "	now := k.Now()\n	k.state = state\n", `	if staged := state.Clone(); @ && staged.NextID != 0 {
-		if staged.CurrentID = staged.NextID; staged.NextBroken() {
+		if staged.CurrentID = staged.NextID; k.Store.NextBroken(staged) {
 			return nil
 		}
 		authority, _ = staged.Current()
