@@ -111,10 +111,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 func health(m *eirinix.ExtensionManager, path string) int { return healthOf(m.Addr().String(), path) }
 
 func healthOf(address, path string) int {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-		DisableKeepAlives: true,
-	}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	resp, err := client.Get("https://" + address + path)
 	if err != nil {
 		return 0

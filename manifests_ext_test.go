@@ -264,7 +264,21 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{looks}
 			},
 			live: runsAndRotates,
-			idle: slices.Concat(uses("services", "get", "list"), uses("limitranges", "get", "list")), // for API servers that cannot stream, and for completeness
+			idle: slices.Concat(uses("services", "get", "list"), uses("limitranges", "get", "list"), uses(configMutating, "update")), // for API servers that cannot stream, and for completeness
+		}, SpecTimeout(10*patience)),
+		Entry("after a version with steps of the other kind", mode{
+			change: func(p *play) { p.options.UnregisterOnStop, p.added = true, []any{addEnv{}} },
+			live: func(ctx context.Context, p *play, config *rest.Config) error {
+				admin, m := p.manager(controlPlane().Config()), p.manager(config)
+				Expect(errors.Join(admin.AddExtension(podsValidated), admin.RegisterExtensions())).To(Succeed())
+				return p.running(ctx, m, func(ctx context.Context) error {
+					Eventually(func() any {
+						return Must(clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, p.pods+"-validating-hook", metav1.GetOptions{})).Webhooks
+					}).WithTimeout(patience).Should(BeEmpty())
+					return m.RotateCA(ctx, eirinix.RotateOptions{})
+				})
+			},
+			idle: slices.Concat(uses("secrets", "create"), uses("leases", "create"), uses(configMutating, "create")),
 		}, SpecTimeout(10*patience)),
 		Entry("with a Secret that another program makes", mode{
 			change: func(p *play) {
@@ -272,7 +286,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			},
 			live: adopts,
 			// The Lease is there, RotateCA writes the Secret, and the program stops soon.
-			idle: slices.Concat(uses("leases", "create"), uses("secrets", "update"), uses("configmaps", "create"), events),
+			idle: slices.Concat(uses("leases", "create"), uses("secrets", "update"), uses("configmaps", "create"), uses(configValidating, "update"), events),
 		}, SpecTimeout(10*patience)),
 		Entry("of the Job and the CronJob that register", mode{
 			change: func(p *play) {
@@ -300,7 +314,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.options.Certificates, p.added = eirinix.FromSecret("", "webhook-cert"), []any{addEnv{}}
 			},
 			live: issued(runs),
-			idle: slices.Concat(events, around, uses(configMutating, "update")),
+			idle: slices.Concat(events, around, uses(configMutating, "update"), uses(configValidating, "update")),
 		}, SpecTimeout(10*patience)),
 		Entry("with certificates from a signer", mode{
 			change: func(p *play) {
@@ -308,7 +322,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}}
 			},
 			live: signed(runs),
-			idle: slices.Concat(events, around, uses(configMutating, "update"), uses(requests, "list")),
+			idle: slices.Concat(events, around, uses(configMutating, "update"), uses(configValidating, "update"), uses(requests, "list")),
 		}, SpecTimeout(10*patience)),
 		Entry("of a program whose metrics others reach", mode{
 			change: func(p *play) { p.options.MetricsBindAddress, p.added = fmt.Sprintf(":%d", FreePort()), []any{p.heard} },

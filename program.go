@@ -328,8 +328,10 @@ func (s setup) rights(namespace string) rights.Rights {
 		r.ClientCA, _, _ = serving.ParseConfigMap(o.ClientCA.ConfigMap) // zero if there is none
 	}
 	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
-		if slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }) {
-			r.Configurations = append(r.Configurations, rights.Configuration{Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint)})
+		if holds := func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }; s.serves() {
+			r.Configurations = append(r.Configurations, rights.Configuration{
+				Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint), Left: !slices.ContainsFunc(s.steps, holds),
+			})
 		}
 	}
 	return r

@@ -122,9 +122,7 @@ var _ = Describe("A rotation", func() {
 			return certsecret.CrossSigned{IssuerID: by.CurrentID, CertificatePEM: ca.EncodeCertificate(certificate)}
 		}
 		// put stores a state as the older version would.
-		put := func(state *certsecret.State) {
-			c.edit(func(s *corev1.Secret) { s.Data = state.Encode(s.Data) })
-		}
+		put := func(state *certsecret.State) { c.edit(func(s *corev1.Secret) { s.Data = state.Encode(s.Data) }) }
 
 		It("does not send the certificate that the next CA has signed for the old one", func() {
 			staged := Must(store.Stage(background, first))

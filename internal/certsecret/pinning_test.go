@@ -243,9 +243,7 @@ var _ = DescribeTable("A hostile document costs little", func(many string) {
 	Expect(len(data["state.json"])).To(BeNumerically(">", 650_000))
 	store := newCluster(data).store()
 	var state *certsecret.State
-	work := testing.AllocsPerRun(1, func() {
-		state, _ = restore(store, nil, nil)
-	})
+	work := testing.AllocsPerRun(1, func() { state, _ = restore(store, nil, nil) })
 	Expect(work).To(BeNumerically("<", 30_000))
 	Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 	Expect(len(ca.SplitBundle(state.Bundle()))).To(BeNumerically("<=", 8))

@@ -70,11 +70,7 @@ func newCluster(data map[string][]byte, edit ...func(*corev1.Secret)) *cluster {
 	c.PrependReactor("create", "secrets", c.create)
 	c.PrependReactor("update", "secrets", c.update)
 	if data != nil {
-		secret := &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: "1"},
-			Type:       corev1.SecretTypeOpaque,
-			Data:       data,
-		}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: "1"}, Type: corev1.SecretTypeOpaque, Data: data}
 		for _, e := range edit {
 			e(secret)
 		}

@@ -68,9 +68,7 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 		It("fails no call, skips no step, and comes to an end: "+of.name, func() {
 			done, changes, calls, again := 0, 0, 0, 0
 			for seed := seed + uint64(i)<<12; done < steps/len(rolloutWorlds); seed++ {
-				w := bubble(func() *rollouts {
-					return newRollouts(of.course, seed).run(min(6_000, steps/len(rolloutWorlds)))
-				})
+				w := bubble(func() *rollouts { return newRollouts(of.course, seed).run(min(6_000, steps/len(rolloutWorlds))) })
 				holds(w.world)
 				done, changes, calls, again = done+w.steps, changes+w.changes, calls+w.calledAt, again+w.again
 			}

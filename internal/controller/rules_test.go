@@ -336,9 +336,7 @@ var _ = Describe("A configuration that another tool edits again and again", func
 		c := s.replica(fixed)
 		repair := func() time.Duration {
 			GinkgoHelper()
-			s.edit(s.mutating, func(object client.Object) {
-				webhooks(object)[0]["timeoutSeconds"] = int64(29)
-			})
+			s.edit(s.mutating, func(object client.Object) { webhooks(object)[0]["timeoutSeconds"] = int64(29) })
 			began, edited := s.now, len(s.mutating.past)
 			for len(s.mutating.past) == edited {
 				next := spectest.Must(c.Reconcile(context.Background()))

@@ -256,9 +256,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 				"names": map[string]any{"plural": "shops", "kind": "Shop", "listKind": "ShopList", "singular": "shop"},
 			},
 		}))).Do(ctx).Error()).To(Succeed())
-		DeferCleanup(func(ctx context.Context) error {
-			return client.Delete().AbsPath(definitions, crd).Do(ctx).Error()
-		})
+		DeferCleanup(func(ctx context.Context) error { return client.Delete().AbsPath(definitions, crd).Do(ctx).Error() })
 	}
 	register := func(ctx context.Context) {
 		GinkgoHelper()

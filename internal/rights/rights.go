@@ -49,7 +49,7 @@ type Rights struct {
 	Versions       string          // the Lease that holds the live versions; empty for a program without steps
 	Source         SourceRights    // of certificates that the program does not issue itself
 	MakesSecret    bool            // false if another process makes the Secret
-	Configurations []Configuration // the webhook configurations that hold steps
+	Configurations []Configuration // the webhook configurations that hold steps, now or before
 	CRDs           []string        // the CustomResourceDefinitions whose objects are converted
 	Modes          string          // the ConfigMap with the modes of steps; empty for none
 	Unregisters    bool            // deletes the configurations when it stops
@@ -69,8 +69,12 @@ type SourceRights struct {
 	Requests                bool   // creates CertificateSigningRequests
 }
 
-// Configuration is a webhook configuration: its resource name, as RBAC uses it, and its name.
-type Configuration struct{ Resource, Name string }
+// Configuration is a webhook configuration: its resource name, as RBAC uses it, and its name. One that was left holds no step
+// of this version, but may hold those of an earlier one, which are kept working and then removed.
+type Configuration struct {
+	Resource, Name string
+	Left           bool
+}
 
 // Grant holds the rights in one namespace, or in the cluster if Namespace is empty, and the rules that grant them.
 type Grant struct {
@@ -209,9 +213,11 @@ func (r Rights) registers(all Set, half Half, own string, follow []string) {
 		all.Add(own, "events.k8s.io", "events", nil, "create", "patch") // a recurring Event is patched
 	}
 	for _, c := range r.Configurations {
-		all.Add("", "admissionregistration.k8s.io", c.Resource, nil, "create")
+		if !c.Left {
+			all.Add("", "admissionregistration.k8s.io", c.Resource, nil, "create")
+		}
 		all.Add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, append(follow, "update")...)
-		if half == Whole {
+		if half == Whole && !c.Left {
 			// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
 			all.Add(own, "", "configmaps", nil, "create")
 		}

@@ -391,11 +391,7 @@ func clusterScoped(r admissionregistrationv1.RuleWithOperations) admissionregist
 
 // urlOptions are the options of a Manager in URL mode, for all namespaces.
 func urlOptions() webhookconf.Options {
-	return webhookconf.Options{
-		Fingerprint: "eirini-x",
-		Target:      webhookconf.Target{Host: "webhook.example.org", Port: 8443},
-		CABundle:    []byte("bundle"),
-	}
+	return webhookconf.Options{Fingerprint: "eirini-x", Target: webhookconf.Target{Host: "webhook.example.org", Port: 8443}, CABundle: []byte("bundle")}
 }
 
 // serviceOptions are those of one behind the Service cf/logger, for all namespaces.

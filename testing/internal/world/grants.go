@@ -83,7 +83,7 @@ func (c *wire) entitled(r *http.Request) {
 	reads := info.Verb == "get" || info.Verb == "list"
 	switch {
 	case reads && slices.Contains(mayTry, info.Resource):
-	case (info.Verb == "watch" || c.w.plan.Judges && info.Verb == "update") && info.Name != "" && strings.HasSuffix(info.Resource, "webhookconfigurations"): // a version without steps of a kind follows what others register
+	case c.serves && info.Verb == "watch" && info.Name != "" && strings.HasSuffix(info.Resource, "webhookconfigurations"): // it follows them if it may
 	case info.Verb == "delete" && strings.HasSuffix(info.Resource, "webhookconfigurations"): // a person calls Unregister
 	case c.serves && info.Resource == "secrets": // some serving halves here make the Secret
 	case c.serves && info.Resource == "configmaps" && info.Verb == "create": // a diagnosis tries to have the API server call
