@@ -154,7 +154,11 @@ func (c *Controller) stillFirst(ctx context.Context, o Observation) error {
 	if c.Lease == nil || c.unknown || c.Once || c.unreached >= maxUnreached {
 		return nil
 	}
-	return c.Lease.StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
+	err := c.Lease.StillFirst(ctx, c.registration.Version, webhookconf.Standing(o.found()))
+	if apierrors.IsForbidden(err) {
+		return nil // the copy, which a watch feeds, has decided
+	}
+	return err
 }
 
 // Leave records in the Lease that this replica stops, after which nothing is registered any more. Other replicas of its

@@ -251,6 +251,20 @@ var _ = It("A version whose configurations are not taken answers in the Lease in
 	}
 })
 
+// unread is a Lease that may be followed and not read.
+type unread struct{ dynamic.ResourceInterface }
+
+func (unread) Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error) {
+	return nil, apierrors.NewForbidden(rollout.Resource.GroupResource(), leaseName, nil)
+}
+
+var _ = It("A replica that may follow the Lease and not get it registers by its copy", func() {
+	s := newSolo()
+	s.replica(func(c *controller.Config) { c.Lease.Client = unread{c.Lease.Client} })
+	version, _ := registered(s.mutating.latest())
+	Expect(version).To(Equal("one"))
+})
+
 // unwritable are Leases that no write comes through to.
 type unwritable struct {
 	dynamic.ResourceInterface

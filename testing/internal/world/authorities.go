@@ -122,10 +122,11 @@ func (w *World) renews() {
 		w.expects(wait, withoutCertificate, w.unserved)
 	}
 	for w.wait(wait) {
-		wait = issuedFor * 2 / 3
-		if w.authorities.busy.TryLock() { // else another certificate comes soon
+		wait = settling
+		if w.authorities.busy.TryLock() {
 			w.issue(w.plan.serverName(), issuedFor, 0)
 			w.authorities.busy.Unlock()
+			wait = issuedFor * 2 / 3
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (w *World) endedByItself(p *process) {
 	select {
 	case <-w.over:
 	default:
-		if p.err != nil && !p.readySince.IsZero() && w.watch.overrun.IsZero() && strings.Contains(p.err.Error(), "another program uses the same fingerprint") && !w.troubledSince(p.readySince, spoiled, lapsed, apart) {
+		if p.err != nil && !p.readySince.IsZero() && w.watch.overrun.IsZero() && strings.Contains(p.err.Error(), "another program uses the same fingerprint") && !w.troubledSince(p.readySince, spoiled, lapsed, apart) && (w.plan.Replicas > 1 || w.plan.settled("freeze")) {
 			w.breaks("%s has given way to another program: %v", p, p.err)
 		}
 		w.outlived(p)

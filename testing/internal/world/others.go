@@ -146,8 +146,9 @@ func (w *World) putsRight(theirs []byte) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.troubledSince(began, rough, slow, apart) || w.plan.Split || !w.plan.settled("restore", "contest") {
-		return
+	starts := func(p *process) bool { return !p.readySince.Before(began) && p.began.Before(began.Add(settling)) }
+	if w.troubledSince(began, rough, slow, apart) || w.plan.Split || !w.plan.settled("restore", "contest") || slices.ContainsFunc(w.processes, starts) {
+		return // a replica that starts, and repairs, does not know who needs it
 	}
 	for _, kind := range configurations {
 		if ca.Contains(bundlesOf(w.history[kind].last()), theirs) {

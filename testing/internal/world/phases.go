@@ -116,7 +116,7 @@ func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
 		}
 	}
 	for authority, since := range w.watch.foreign {
-		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains() && w.plan.settled("distrust", "restore") {
+		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains() && w.plan.settled("distrust", "restore", "clock") {
 			w.breaks("the %s loses a CA that it holds since %s, and a replica may need it for %s", kind, time.Since(since).Round(time.Second), w.plan.retains())
 		}
 	}
