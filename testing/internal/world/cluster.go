@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"time"
@@ -122,6 +123,7 @@ func (s *apiServer) heal() {
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	pprof.SetGoroutineLabels(context.Background()) // its connections to replicas are none of the process that asks
 	failing, frozen := s.state()
 	if frozen != nil {
 		select {
