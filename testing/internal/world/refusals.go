@@ -72,6 +72,9 @@ func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequ
 		deed, condition.Type = "fails", certificatesv1.CertificateFailed
 	default:
 		w.tell(named("the signer"), "loses the request %s of %s", r.Name, by)
+		w.mu.Lock()
+		delete(w.authorities.heard, r.Name) // a process that does not know that it has come through sends it again
+		w.mu.Unlock()
 		w.api.Remove(schema.GroupResource{Group: certificatesv1.GroupName, Resource: asksFor}, "", r.Name)
 	}
 	if deed != "" {
@@ -82,7 +85,7 @@ func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequ
 			w.violate("a request cannot be refused: %v", err)
 		}
 	}
-	w.tasks.Go(func() { w.repeats(by, r.Name) })
+	w.tasks.Go(func() { w.repeats(by, r.Name, deed == "") })
 	return true
 }
 
@@ -93,15 +96,16 @@ func (c *wire) requested() string {
 	return c.request
 }
 
-// repeats sees that a process asks again whose request was refused.
-func (w *World) repeats(p *process, request string) {
+// repeats sees that a process asks again whose request was refused or lost.
+func (w *World) repeats(p *process, request string, lost bool) {
 	began := time.Now()
 	if !w.wait(repeatedWithin) {
 		return
 	}
+	again := lost && w.find("CertificateSigningRequest", "", request) != nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p.wire.requested() == request && !p.leaving && !w.troubledSince(began, rough, slow, apart) {
+	if p.wire.requested() == request && !again && !p.leaving && !w.troubledSince(began, rough, slow, apart) {
 		select {
 		case <-p.ended:
 		default:
