@@ -169,6 +169,7 @@ func (w *World) gauges() {
 	}
 	if w.find("ConfigMap", namespace, policyName) == nil && w.find("NetworkPolicy", namespace, policyName) == nil {
 		delete(expected, "read_missing")
+		delete(expected, "registration_waiting")
 	}
 	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil && !w.wanted.issued {
 		if state, err := decode(secret); err == nil {

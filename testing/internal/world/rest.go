@@ -97,7 +97,7 @@ func (w *World) rest() {
 		return
 	}
 	w.mu.Lock()
-	rotates := w.plan.CALifetime > 0 || w.plan.Leaf > 0 && (w.plan.Issued || !w.plan.settled("rotation", "distrust", "restore", "deletion", "edit"))
+	rotates := w.plan.CALifetime > 0 || w.plan.Leaf > 0 && (w.plan.Issued || !w.plan.settled("rotation", "distrust", "restore", "deletion", "edit", "contest"))
 	for _, p := range w.processes {
 		made := p.wire.count() - before[p]
 		bound := mostRequests * 1.5
