@@ -66,7 +66,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		!(all.Fields["step"] == ager && strings.Contains(text, "to its Settings.Reads")) { // they hang and fail
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()
-		if !r.w.troubled() && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
+		if !r.w.troubled() && !r.w.watch.killed[r.who] && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
 			!(strings.HasPrefix(e.Message, lostValues) && time.Now().Before(r.w.watch.overflows)) {
 			r.w.breaks("%s logs an error although nothing is wrong: %s", r.who, text)
 		}

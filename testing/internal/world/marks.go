@@ -4,6 +4,7 @@ package world
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -19,7 +20,12 @@ func (w *World) losesMark(old []byte, asked time.Time, rng *rand.Rand) {
 			return
 		}
 		found := w.find(b.kind, b.namespace, b.name)
-		marked = found != nil && found.GetAnnotations()[certsecret.DistrustAnnotation] != ""
+		if found != nil {
+			state, err := decode(found)
+			marked = err == nil && slices.ContainsFunc(state.Generations, func(g certsecret.Generation) bool {
+				return g.ID <= state.Distrusted && ca.Contains(old, g.CertificatePEM)
+			})
+		}
 	}
 	if !w.wait(time.Duration(rng.Int64N(int64(20 * time.Second)))) {
 		return

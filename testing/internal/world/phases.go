@@ -32,6 +32,9 @@ func (p Plan) retains() time.Duration {
 	return leaf + leaf/10
 }
 
+// slack is how early a process may count a time as over: each takes the earlier of two clocks.
+func (p Plan) slack() time.Duration { return 2*time.Second + max(p.Clocks, -p.Clocks) }
+
 // phases looks at a write of the Secret by the program. The caller holds mu.
 func (w *World) phases(was, is *unstructured.Unstructured) {
 	if was == nil || is == nil || was.GetUID() != is.GetUID() || !w.plan.settled("restore", "edit", "deletion", "namespace", "clock") ||
@@ -62,7 +65,7 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 			w.breaks("the CA %d of the Secret is another one than before", g.ID)
 		}
 	}
-	took, slack := time.Since(before.Since), 2*time.Second+max(w.plan.Clocks, -w.plan.Clocks) // each process takes the earlier of two clocks
+	took, slack := time.Since(before.Since), w.plan.slack()
 	switch {
 	case after.Phase == before.Phase && after.CurrentID == before.CurrentID:
 		return
@@ -116,7 +119,7 @@ func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
 		}
 	}
 	for authority, since := range w.watch.foreign {
-		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains() && w.plan.settled("distrust", "restore", "clock") {
+		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains()-w.plan.slack() && w.plan.settled("distrust", "restore", "clock") {
 			w.breaks("the %s loses a CA that it holds since %s, and a replica may need it for %s", kind, time.Since(since).Round(time.Second), w.plan.retains())
 		}
 	}

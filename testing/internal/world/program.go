@@ -251,7 +251,7 @@ func (p *process) leaves() {
 func (p *process) kill() {
 	p.leaves()
 	p.w.mu.Lock()
-	p.told = false
+	p.told, p.w.watch.killed[p.name] = false, true
 	p.w.mu.Unlock()
 	p.w.tell(p, "is killed")
 	p.host.cut(true)

@@ -37,6 +37,7 @@ const (
 type promises struct {
 	tallies                    map[string]*tally // by the end of the path
 	refusals                   map[int]int       // of calls, by status
+	killed                     map[string]bool   // processes, by name
 	converted                  int               // objects
 	until                      [excuses]time.Time
 	force                      map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so

@@ -30,7 +30,7 @@ import (
 const vault = "vaults" // judges Secrets, and says their data
 
 // mostRecorded is the number of recordings that a replica keeps.
-const mostRecorded = 2000
+const mostRecorded = 10_000
 
 // recordings are the calls of a world as API servers know them. World.mu guards them.
 type recordings struct {

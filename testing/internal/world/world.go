@@ -122,7 +122,7 @@ func newWorld(plan Plan) *World {
 	}
 	w.rng = w.stream("world", 0)
 	w.watch.digests, w.watch.gone, w.watch.written = map[string]string{}, map[string]bool{}, map[string]hook{}
-	w.watch.tallies, w.watch.refusals = map[string]*tally{}, map[int]int{}
+	w.watch.tallies, w.watch.refusals, w.watch.killed = map[string]*tally{}, map[int]int{}, map[string]bool{}
 	w.releases = releases(w.stream("releases", 0), plan)
 	w.replicas, w.paths = plan.Replicas, map[string][]string{}
 	for i := range w.releases {
