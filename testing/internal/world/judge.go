@@ -23,10 +23,10 @@ func (w *World) callAll() {
 		at = append(at, t)
 	}
 	for _, f := range w.plan.Faults {
-		for range 8 { // while the first answers to it come about
+		for range 3 { // while the first answers to it come about; more of them find no more defects
 			at = append(at, f.At+time.Duration(rng.Int64N(int64(8*time.Second))))
 		}
-		for range 6 {
+		for range 2 {
 			at = append(at, f.At+time.Duration(rng.Int64N(int64(30*time.Second))), f.At+f.For+time.Duration(rng.Int64N(int64(3*time.Minute))))
 		}
 	}
