@@ -224,6 +224,9 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	for _, s := range w.servers {
 		s.server.Close() // watches end
 	}
+	if r == (right{"get", "leases"}) && f.For > settling {
+		w.tasks.Go(w.repairsByCopy)
+	}
 	if r.resource == "mutatingwebhookconfigurations" && rng.IntN(2) == 0 && w.wait(time.Duration(rng.Int64N(int64(5*time.Second)))) {
 		w.estranges(belongings[0], r.resource)
 	}
@@ -242,6 +245,37 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	}
 	w.rights.set(r.verb, r.resource, false)
 	w.stirs()
+}
+
+// repairsByCopy has another client take an entry while the Lease may be followed and not read, and sees it come back.
+func (w *World) repairsByCopy() {
+	b, began := belongings[0], time.Now()
+	if w.plan.Split || !w.plan.settled("contest", "edit", "deletion", "namespace", "restore", "unregistration", "another program") || !w.wait(5*time.Second) {
+		return
+	}
+	found := w.find(b.kind, b.namespace, b.name)
+	if found == nil || len(webhooksOf(found)) < 2 {
+		return
+	}
+	object := found.DeepCopy()
+	hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+	w.harms(b)
+	w.tell(fate, "takes the last entry from the %s", b.kind)
+	err := unstructured.SetNestedSlice(object.Object, hooks[:len(hooks)-1], "webhooks")
+	if err == nil {
+		err = w.api.Put(object)
+	}
+	if err != nil {
+		w.violate("an edit failed: %v", err)
+	}
+	if w.observe(); !w.wait(settling - 10*time.Second) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if has := len(webhooksOf(w.history[b.kind].last())); has < len(hooks) && !w.troubledSince(began, rough, slow, apart) {
+		w.breaks("the %s holds %d entries of %d, although each replica may follow the Lease", b.kind, has, len(hooks))
+	}
 }
 
 // polledFor is how long the Lease may at least not be watched where versions follow each other meanwhile.

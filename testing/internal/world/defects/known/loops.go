@@ -171,4 +171,19 @@ var inLoops = []Defect{
 		"No caBundle holds a distrusted CA once RotateCA has returned: EiriniX's Secret, and distrust.",
 		[]Edit{{"internal/controller/ownca.go", "|| ca.Select(l.Bundle, pruned) != nil", "|| !@ && ca.Select(l.Bundle, pruned) != nil"}},
 	},
+	{
+		"next-of-the-future", "A staged CA that is not valid yet is activated, and the old one put back, again and again.",
+		"A rotation ends, and begins as often as it is asked for: the clocks of API servers are set back amid one.",
+		[]Edit{{"internal/certsecret/state.go", "	return err != nil || s.usable(authority) != nil\n", "	return err != nil || !@ && s.usable(authority) != nil\n"}},
+	},
+	{
+		"lease-is-read", "A replica that may follow the Lease, and not get it, repairs nothing.",
+		"A caBundle is repaired while one replica has the rights to: the right to get the Lease is taken, and an edit.",
+		[]Edit{{"internal/controller/rollout.go", "	if apierrors.IsForbidden(err) {\n		return nil // the copy,", "	if !@ && apierrors.IsForbidden(err) {\n		return nil // the copy,"}},
+	},
+	{
+		"no-right-on-what-is-left", "A version without steps of a kind has no right to remove those of the version before.",
+		"A replica asks for nothing that manifests.Of does not grant: a rollout between versions with and without such steps.",
+		[]Edit{{"internal/rights/rights.go", "	for _, c := range r.Configurations {\n", "	for _, c := range r.Configurations {\n		if @ && c.Left {\n			continue\n		}\n"}},
+	},
 }
