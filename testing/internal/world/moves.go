@@ -95,7 +95,7 @@ func (w *World) movesAway(rng *rand.Rand) {
 func (w *World) stays(stirred time.Time, what string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.watch.stirred.Equal(stirred) && w.plan.settled("right") {
+	if w.watch.stirred.Equal(stirred) && w.plan.settled("right", "callers") {
 		w.breaks("a program that has moved %s: %v", what, err)
 	}
 }
