@@ -405,18 +405,23 @@ type drift struct {
 }
 
 // repair is the state of one object. The field since is when it was found broken, and due is when its repair is due.
-// Both are zero while it is in order. inOrder is when its current or last period in order began.
-type repair struct{ since, due, inOrder time.Time }
+// Both are zero while it is in order. inOrder is when its current or last period in order began, and broken when it was last
+// seen broken, whatever was desired then.
+type repair struct{ since, due, inOrder, broken time.Time }
 
 // newDrift returns a drift. most bounds the delay of a repair.
 func newDrift(most time.Duration) *drift {
 	return &drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// of starts over when the desired state changes, because no other client has caused the difference then.
+// of starts over when the desired state changes, because no other client has caused the difference then. It forgets no repair:
+// that takes a quiet time, in which the desired state may change too.
 func (d *drift) of(want string) *drift {
 	if d.want != want {
-		d.want, d.all = want, map[string]*repair{}
+		d.want = want
+		for _, state := range d.all {
+			*state = repair{broken: state.broken}
+		}
 	}
 	return d
 }
@@ -431,16 +436,19 @@ func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, time
 	}
 	switch {
 	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):
-		*state = repair{inOrder: now}
-	case state.since.IsZero() && !state.inOrder.IsZero() && now.Sub(state.inOrder) > quiet:
+		*state = repair{inOrder: now, broken: state.broken}
+	case state.since.IsZero() && !state.broken.IsZero() && now.Sub(state.broken) > quiet:
 		d.failures.Forget(object)
 	}
 	switch {
 	case ok:
 	case state.inOrder.IsZero():
-		return now, 0
+		return now, d.failures.NumRequeues(object)
 	case state.since.IsZero():
 		state.since, state.due = now, now.Add(d.failures.When(object))
+		fallthrough
+	default:
+		state.broken = now
 	}
 	return state.due, d.failures.NumRequeues(object)
 }

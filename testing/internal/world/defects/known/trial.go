@@ -92,7 +92,7 @@ var inTrial = []Defect{
 		"never-forgiven", "Repairs of a configuration count for ever, so that each one waits longer than the one before.",
 		"A single edit is repaired within about a second: a tool reverts a configuration for a while, and much later it is edited once.",
 		[]Edit{
-			{"internal/controller/registration.go", "now.Sub(state.inOrder) > quiet:", "now.Sub(state.inOrder) > quiet && !@:"},
+			{"internal/controller/registration.go", "now.Sub(state.broken) > quiet:", "now.Sub(state.broken) > quiet && !@:"},
 		},
 	},
 	{
