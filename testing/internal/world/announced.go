@@ -35,6 +35,17 @@ func (w *World) announced(p *process, began time.Time) {
 	}
 }
 
+// pruned sees that there is an Event of the last prune, if a running program has done it.
+func (w *World) pruned() {
+	last := w.event("CAprune")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at := w.watch.pruned; !at.IsZero() && time.Since(at) > eventsWithin && w.watch.rotatedBy.Add(settling).Before(at) && last.Before(at.Add(-mergedFor)) &&
+		!w.plan.Split && w.settledSince(at.Add(-settling)) && w.plan.settled("right", "restore") {
+		w.breaks("an old CA has left the Secret at %s, and no Event tells it (last: %s)", at, last)
+	}
+}
+
 // staged reports whether a rotation of the CA is under way.
 func (w *World) staged() bool {
 	secret := w.find("Secret", namespace, fingerprint+"-setupcertificate")

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -50,6 +51,7 @@ type authorities struct {
 	// guarded by World.mu
 	issuer, callers *ca.Authority
 	signer          *ca.Authority    // that stays
+	reads           atomic.Int64     // of the CAs of the signer
 	heard           map[string]bool  // the requests that the signer has heard of, by their names
 	trusted         []byte           // the CAs of callers that the ConfigMap holds, unless it is lost
 	caller          *tls.Certificate // with which API servers call
@@ -426,6 +428,7 @@ func (w *World) intrude(rng *rand.Rand) {
 		w.violate("there is no other certificate: %v", err)
 		return
 	}
+	began := time.Now()
 	for who, certificate := range map[string]*tls.Certificate{"no certificate": {}, "a certificate of another CA": ofOther, "a certificate of another name": namesake, "a certificate of the CA before": refused} {
 		if certificate == nil {
 			continue
@@ -442,6 +445,7 @@ func (w *World) intrude(rng *rand.Rand) {
 		cancel()
 		s.reset()
 	}
+	w.tellsRefusals(began)
 }
 
 // keepsIssuer sees that a configuration holds the issuer's CA while a replica serves a certificate of it. The caller holds mu.

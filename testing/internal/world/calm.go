@@ -4,6 +4,9 @@ package world
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/x509"
 	"time"
 )
@@ -11,6 +14,9 @@ import (
 // readySoon is how long a start takes at most in a calm world. It takes some seconds, and ten more where API servers must learn of
 // a CA first.
 const readySoon = 35 * time.Second
+
+// backdated is how long before now a certificate begins at most.
+const backdated = time.Hour
 
 // isSlow looks at a replica that starts. The caller holds mu.
 func (w *World) isSlow(p *process) {
@@ -31,6 +37,20 @@ func (w *World) isFresh(p *process, serves *x509.Certificate) {
 		if other != p && bytes.Equal(certificate, serves.Raw) {
 			w.breaks("%s and %s serve one certificate", p, other)
 		}
+	}
+	curve := elliptic.P256()
+	if w.plan.strong() {
+		curve = elliptic.P384()
+	}
+	if key, ok := serves.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != curve {
+		w.breaks("%s serves a certificate with a key that is none of %s", p, curve.Params().Name)
+	}
+	full := w.plan.serverName() + ".cluster.local" // for callers in the cluster
+	if names := serves.DNSNames; names[0] != w.plan.serverName() || len(names) > 2 || len(names) == 2 && names[1] != full || len(serves.IPAddresses) > 0 {
+		w.breaks("%s serves a certificate for %v and %v, and is called by %s", p, names, serves.IPAddresses, w.plan.serverName())
+	}
+	if most := cmp.Or(w.plan.Leaf, leafFor) + backdated + max(w.plan.Clocks, -w.plan.Clocks); w.plan.settled("clock") && serves.NotAfter.Sub(serves.NotBefore) > most+time.Minute {
+		w.breaks("%s serves a certificate that is good for %s", p, serves.NotAfter.Sub(serves.NotBefore))
 	}
 	if w.watch.served == nil {
 		w.watch.served = map[*process][]byte{}
@@ -71,4 +91,30 @@ func (w *World) registersAgain(r release, began time.Time, before int) {
 func (w *World) isSteady(since time.Time) bool {
 	state := w.state()
 	return state != nil && state.NextID == 0 && state.Since.Before(since)
+}
+
+// ends looks at the metric of the end of a serving certificate, which each pass brings up to date. The caller holds mu.
+func (w *World) ends(seconds int) {
+	if at := time.Unix(int64(seconds), 0); w.settledSince(time.Now().Add(-quiet)) && at.Add(resync).Before(time.Now()) {
+		w.breaks("at rest, eirinix_certificate_expiration_timestamp_seconds says that the serving certificate has ended at %s", at.UTC())
+	}
+}
+
+// isRenewed is in the log of a program that has signed a certificate again because the one before was due.
+const isRenewed = "serving certificate renewed"
+
+// renewsSoon looks at a line of a program: it renews a certificate when two thirds of its life are over, give or take a tenth. The
+// caller holds mu.
+func (w *World) renewsSoon(who, text string) {
+	if text != isRenewed || w.plan.Leaf == 0 || w.plan.CALifetime > 0 || !w.plan.settled("clock") {
+		return
+	}
+	if w.watch.lastRenewed == nil {
+		w.watch.lastRenewed = map[string]time.Time{}
+	}
+	last := w.watch.lastRenewed[who]
+	if took := time.Since(last); !last.IsZero() && took < w.plan.Leaf*55/100 {
+		w.breaks("%s renews its certificate %s after it has done so, and it is good for %s", who, took.Round(time.Second), w.plan.Leaf)
+	}
+	w.watch.lastRenewed[who] = time.Now()
 }

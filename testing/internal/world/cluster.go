@@ -185,6 +185,7 @@ type wire struct {
 	read     map[string]time.Time // when it has last asked for an object of the program, by name
 	asked    map[string]bool      // requests, without the parts that differ each time
 	listed   time.Time            // when pods were listed for the first time
+	odd      *rand.Rand           // of dates; nil before the first one
 }
 
 func (w *World) newWire(h *host, rng *rand.Rand) *wire {
@@ -330,6 +331,7 @@ func (c *wire) send(r *http.Request, to *apiServer, took time.Duration) (*http.R
 	}
 	response, err := inprocess.Transport{Handler: to}.RoundTrip(r)
 	if err == nil {
+		c.dates(response)
 		if err = c.passes(r.Context()); err != nil {
 			_ = response.Body.Close()
 		}

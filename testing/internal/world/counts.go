@@ -57,6 +57,9 @@ func (w *World) totals(h hook, r *admissionv1.AdmissionResponse) error {
 			t.denied++
 		}
 	})
+	if !r.Allowed {
+		w.tellsDenial(r.UID)
+	}
 	return nil
 }
 
@@ -187,6 +190,11 @@ func (w *World) gauges() {
 			}
 		}
 	}
+	secret := "secret=" + namespace + "/" + theSecret
+	if at := time.Unix(int64(now.of("canary_last_success_timestamp_seconds", secret)), 0); at.Before(w.watch.diagnosed.Add(-2 * time.Second)) {
+		w.breaks("the program was diagnosed at %s, and eirinix_canary_last_success_timestamp_seconds says %s", w.watch.diagnosed, at.UTC())
+	}
+	w.ends(now.of("certificate_expiration_timestamp_seconds", "role=serving", secret))
 	for name, right := range expected {
 		for labels, n := range now[name] {
 			if was, there := w.before[name][labels]; int(n) != right && !(there && n == was) {

@@ -5,6 +5,7 @@ package world
 import (
 	"context"
 	"slices"
+	"time"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
@@ -13,6 +14,9 @@ import (
 // diagnoses has a replica, or a tool on a laptop, diagnose the path to the program. Nothing is wrong, and the canary comes through.
 func (w *World) diagnoses() {
 	rng := w.stream("diagnosis", 0)
+	w.mu.Lock()
+	w.watch.diagnosed = time.Now()
+	w.mu.Unlock()
 	finds := func(ctx context.Context, m *eirinix.ExtensionManager) error {
 		report := m.Diagnose(ctx)
 		if slices.ContainsFunc(w.boxes, func(s boxStep) bool { return s.FixedMode }) {
@@ -23,6 +27,11 @@ func (w *World) diagnoses() {
 		}
 		if _, well := report.Find(diagnosis.Healthy); !well && report.Err() == nil {
 			w.violate("at rest, a diagnosis finds no problem, and does not say that all is well: %s", report)
+		}
+		for _, f := range report.Findings {
+			if f.Severity == diagnosis.Warning {
+				w.violate("at rest, a diagnosis warns: %s", report)
+			}
 		}
 		return report.Err()
 	}

@@ -102,7 +102,7 @@ func (w *World) isRegistered(r release, began time.Time) {
 
 // ownedWell looks at the owner of a configuration at rest, and at the deployment that it belongs to. The caller holds mu.
 func (w *World) ownedWell(kind string, object *unstructured.Unstructured) {
-	for _, owner := range object.GetOwnerReferences() {
+	for _, owner := range slices.DeleteFunc(object.GetOwnerReferences(), isMarked) {
 		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion || owner.Kind != "Namespace" || owner.Name != namespace {
 			w.breaks("at rest, the owner of the %s is not the namespace alone, or cannot be deleted before it: %v", kind, owner)
 		}

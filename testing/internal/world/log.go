@@ -4,12 +4,17 @@ package world
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// fewRepairs is in a line about a tool that has reverted a configuration, up to five times, which may be chance.
+var fewRepairs = regexp.MustCompile(`\b[0-5] times\b`)
 
 // recorder takes the log of a process into the story.
 type recorder struct {
@@ -53,8 +58,19 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		if !strings.Contains(text, remedy) {
 			r.w.violate("%s logs no remedy (%s): %s", r.who, remedy, text)
 		}
+		if few := fewRepairs.FindString(text); few != "" {
+			r.w.violate("%s tells of a contest after few repairs: %s", r.who, text)
+		}
 	}
 	r.w.mu.Lock()
+	if e.Message == toldOf {
+		if r.w.watch.toldDenials == nil {
+			r.w.watch.toldDenials = map[types.UID]bool{}
+		}
+		r.w.watch.toldDenials[types.UID(fmt.Sprint(all.Fields["uid"]))] = true
+	}
+	r.w.imagines(r.who, text)
+	r.w.renewsSoon(r.who, e.Message)
 	r.w.alike(r.who, text, fmt.Sprint(all.Fields))
 	r.w.mu.Unlock()
 	if isSwapped(text) {

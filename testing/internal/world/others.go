@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -160,6 +161,11 @@ func (w *World) putsRight(theirs []byte) {
 // mark is what another client writes beside what is the program's.
 const mark = "mark"
 
+// markedOwner is an owner that another client gives to a configuration.
+var markedOwner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: mark, UID: mark}
+
+func isMarked(o metav1.OwnerReference) bool { return o.UID == mark }
+
 // marks has another client add something of its own to an object, which stays as long as the object. It reports whether it did.
 func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 	added := false
@@ -169,22 +175,22 @@ func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 			return false
 		}
 	case configurations[0], configurations[1]:
-		all := object.GetLabels()
-		if all == nil {
-			all = map[string]string{}
-		}
-		all[mark] = mark
-		object.SetLabels(all)
 		added = invents(object)
+		object.SetOwnerReferences(append(object.GetOwnerReferences(), markedOwner))
 	case "Lease":
-		all := object.GetAnnotations()
-		if all == nil {
-			all = map[string]string{}
-		}
-		all[mark] = mark
-		object.SetAnnotations(all)
 	default:
 		return false
+	}
+	for _, of := range []struct {
+		get func() map[string]string
+		set func(map[string]string)
+	}{{object.GetLabels, object.SetLabels}, {object.GetAnnotations, object.SetAnnotations}} {
+		all := of.get()
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[mark] = mark
+		of.set(all)
 	}
 	w.tell(fate, "adds something to the %s", kind)
 	if err := w.api.Put(object); err != nil {
@@ -211,8 +217,9 @@ func (w *World) unmarked() {
 			continue
 		}
 		_, kept, _ := unstructured.NestedString(object.Object, "data", mark)
-		if !kept && object.GetLabels()[mark] == "" && object.GetAnnotations()[mark] == "" {
-			w.breaks("at rest, the %s lacks what another client has added", b.kind)
+		if b.kind == "Secret" && !kept || object.GetLabels()[mark] == "" || object.GetAnnotations()[mark] == "" ||
+			slices.Contains(configurations, b.kind) && !slices.ContainsFunc(object.GetOwnerReferences(), isMarked) {
+			w.breaks("at rest, the %s lacks a part of what another client has added", b.kind)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (w *World) cannot(began time.Time, what string, err error) {
 			return
 		}
 	}
-	if strings.Contains(what, "rotat") && !strings.Contains(what, "distrust") && (w.plan.CALifetime > 0 || !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore", "contest")) {
+	if strings.Contains(what, "rotat") && !strings.Contains(what, "distrust") && (w.plan.CALifetime > 0 || w.watch.rotationsWanted > 1 || !w.plan.firstOf(began.Sub(w.began), "rotation", "distrust", "restore", "contest")) {
 		return // a further one waits until the one before is over, which may take days
 	}
 	w.breaks("%s fails although nothing is in its way: %v", what, err)
@@ -146,7 +146,7 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 		defer cancel()
 		ctx, cancelTimeout := context.WithTimeout(ctx, time.Minute)
 		defer cancelTimeout()
-		began, staged := time.Now(), w.staged()
+		began, staged, was := time.Now(), w.staged(), w.state()
 		if err := p.manager.RotateCA(ctx, eirinix.RotateOptions{}); err != nil {
 			w.tell(p, "cannot: %v", err)
 			select {
@@ -154,8 +154,11 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 			default:
 				w.cannot(began, "a rotation", err)
 			}
-		} else if !staged {
-			w.announced(p, began)
+		} else {
+			w.signsAnew(was)
+			if !staged {
+				w.announced(p, began)
+			}
 		}
 		return
 	}
@@ -164,8 +167,13 @@ func (w *World) rotate(f Fault, rng *rand.Rand) {
 		return // it has no CA
 	}
 	before := w.find("Secret", namespace, fingerprint+"-setupcertificate")
+	was := w.state()
 	w.tool("rotates the CA", of, rng, func(ctx context.Context, m *eirinix.ExtensionManager) error {
-		return m.RotateCA(ctx, eirinix.RotateOptions{})
+		err := m.RotateCA(ctx, eirinix.RotateOptions{})
+		if err == nil {
+			w.signsAnew(was)
+		}
+		return err
 	})
 	if before != nil && w.plan.Split && w.plan.Leaf > 0 {
 		w.tasks.Go(func() { w.prunes(before) })
@@ -282,6 +290,9 @@ func (w *World) register(f Fault, rng *rand.Rand) {
 	w.orders(r, rng)
 }
 
+// ordersWithin is how long RegisterExtensions takes at most: some seconds where no API server answers.
+const ordersWithin = 25 * time.Second
+
 func (w *World) orders(r release, rng *rand.Rand) {
 	w.mu.Lock()
 	w.watch.ordered = time.Now()
@@ -291,6 +302,9 @@ func (w *World) orders(r release, rng *rand.Rand) {
 	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error {
 		began := time.Now()
 		err := m.RegisterExtensions()
+		if took := time.Since(began); took > ordersWithin {
+			w.violate("RegisterExtensions has taken %s: %v", took.Round(time.Second), err)
+		}
 		if err == nil {
 			w.isRegistered(r, began)
 			w.registersAgain(r, began, before)
@@ -450,9 +464,13 @@ func (w *World) misspell(f Fault, step string) {
 func (w *World) setMode(step, to string) {
 	w.tell(fate, "puts step %s into %q", step, to)
 	w.mu.Lock()
+	before := w.modes[step]
 	w.modes[step] = modeOf{mode: w.modeIn(to), since: time.Now(), text: to}
 	w.mu.Unlock()
 	w.writeModes()
+	if shadow := string(eirinix.ModeShadow); (to == shadow) != (before.text == shadow) && !strings.Contains(to+before.text, " ") && !w.plan.Split {
+		w.tasks.Go(func() { w.switches(step, to == shadow) })
+	}
 }
 
 // writeModes writes the ConfigMap.

@@ -65,6 +65,9 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 			w.breaks("the CA %d of the Secret is another one than before", g.ID)
 		}
 	}
+	if before.Phase == ca.Retaining && after.Phase == ca.Steady && time.Since(w.watch.rotatedBy) > settling {
+		w.watch.pruned = time.Now()
+	}
 	took, slack := time.Since(before.Since), w.plan.slack()
 	switch {
 	case after.Phase == before.Phase && after.CurrentID == before.CurrentID:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/seam"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Plan is all that decides a run, beside the order of goroutines.
@@ -60,6 +61,17 @@ func (p Plan) serverName() string {
 	}
 	return serviceName + "." + namespace + ".svc"
 }
+
+// target is the address that API servers call.
+func (p Plan) target() string {
+	if p.URL {
+		return webhookconf.Target{Host: urlHost, Port: 443}.String()
+	}
+	return webhookconf.Target{Service: serviceName, Namespace: namespace, Port: 443}.String()
+}
+
+// strong reports whether keys are of another algorithm than the usual one.
+func (p Plan) strong() bool { return p.Seed%16 == 6 }
 
 // drain is how long a replica serves on that stops.
 func (p Plan) drain() time.Duration { return cmp.Or(p.Drain, 5*time.Second) }

@@ -163,6 +163,9 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 	if w.plan.Modes {
 		o.ModesConfigMap = modesName
 	}
+	if w.plan.strong() {
+		o.KeyAlgorithm = "ECDSA-P384"
+	}
 	w.sources(&o, r)
 	for _, change := range changes {
 		change(&o)

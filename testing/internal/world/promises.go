@@ -90,6 +90,11 @@ type promises struct {
 	heldUntil                  time.Time                  // when that was over
 	eirinix                    []byte                     // the CA of EiriniX, whose Secret was there before the program
 	said                       map[string]*rate           // lines of logs, by process and text
+	denials                    rate                       // of requests
+	toldDenials                map[types.UID]bool         // those that a log tells
+	lastRenewed                map[string]time.Time       // when a process has last renewed its certificate
+	pruned                     time.Time                  // when a running program has last taken an old CA away
+	diagnosed                  time.Time                  // when the program was diagnosed at rest
 }
 
 // excuse lets a promise rest from now on, for d.
@@ -246,6 +251,11 @@ func (w *World) first(p *process) {
 		object := w.history[kind].last()
 		if object == nil && !w.excused(spoiled, time.Now()) && !w.plan.Unregister && !w.plan.Judges && !w.plan.blind() {
 			w.breaks("%s is ready, and there is no %s", p, kind)
+		}
+		for _, h := range webhooksOf(object) {
+			if to, _ := webhookconf.TargetOf(h.ClientConfig); to.String() != w.plan.target() && time.Since(w.watch.overrun) > time.Minute {
+				w.breaks("%s is ready, and API servers call %s", p, to)
+			}
 		}
 	}
 }

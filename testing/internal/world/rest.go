@@ -83,6 +83,7 @@ func (w *World) rest() {
 	}
 	w.mu.Lock()
 	before, writes := map[*process]int{}, 0
+	trusts := w.authorities.reads.Load()
 	shared := w.writesOf(belongings[2].name, belongings[3].name)
 	for _, p := range w.processes {
 		before[p] = p.wire.count()
@@ -135,8 +136,12 @@ func (w *World) rest() {
 		}
 	}
 	w.complete()
+	w.readsTrust(quiet/2, w.authorities.reads.Load()-trusts)
+	w.reached()
+	w.pruned()
 	w.diagnoses()
 	w.gauges()
+	w.neighbours()
 }
 
 const atRest, atReady = "at rest", "ready"
@@ -307,7 +312,7 @@ func (w *World) complete() {
 				w.breaks("at rest, the %s holds an entry of step %s, which %s does not declare", kind, step, w.wanted.name)
 			}
 		}
-		if owners := object.GetOwnerReferences(); !w.plan.Split && (len(owners) != 1 || owners[0].UID != w.find("Namespace", "", namespace).GetUID()) {
+		if owners := slices.DeleteFunc(object.GetOwnerReferences(), isMarked); !w.plan.Split && (len(owners) != 1 || owners[0].UID != w.find("Namespace", "", namespace).GetUID()) {
 			w.breaks("at rest, the %s is not owned by the namespace: %v", kind, owners)
 		}
 	}

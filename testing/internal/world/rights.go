@@ -214,7 +214,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
 	}
 	if r.verb == "watch" && why != unread && !w.plan.Split && w.rights.held(r.verb, r.resource) {
-		w.tasks.Go(func() { w.polls(f.For) })
+		w.tasks.Go(func() { w.polls(r, f.For) })
 	}
 	w.tell(fate, "takes the right to %s %s for %s", r.verb, r.resource, f.For.Round(time.Second))
 	w.rights.set(r.verb, r.resource, true)
@@ -291,7 +291,7 @@ const rightRemembered = 13 * time.Minute
 const polled = "an object may not be watched"
 
 // polls sees that each replica tells of an object that it may not watch, whenever that happens. It is called as the right goes.
-func (w *World) polls(d time.Duration) {
+func (w *World) polls(r right, d time.Duration) {
 	began := time.Now()
 	for _, s := range w.servers {
 		if failing, frozen := s.state(); failing != 0 || frozen != nil {
@@ -310,6 +310,33 @@ func (w *World) polls(d time.Duration) {
 		told := func(l line) bool { return l.who == p.name && !l.at.Before(began) && strings.Contains(l.text, polled) }
 		if !p.leaving && p.began.Add(settling).Before(began) && !slices.ContainsFunc(w.story, told) {
 			w.breaks("%s does not tell within %s: %s", p, mostSilent, polled)
+		}
+	}
+	if d > 2*mostSilent {
+		w.tasks.Go(func() { w.rereadsSoon(r, began) })
+	}
+}
+
+// polledEvery is how long it takes at most until an object that may not be watched is read again: 30 s, a fifth of that, and the way.
+const polledEvery = 40 * time.Second
+
+// rereadsSoon sees that each replica has just read an object that none may watch since then.
+func (w *World) rereadsSoon(r right, began time.Time) {
+	i := slices.IndexFunc(belongings, func(b belonging) bool { return resources[b.kind].Resource == r.resource })
+	if !w.wait(mostSilent) || i < 0 || !w.rights.deny(r.verb, r.resource) || w.rights.deny("get", r.resource) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.troubledSince(began, rough, apart) || w.watch.stirred.After(began) || w.troubledSince(began, slow) && r.resource == "leases" {
+		return
+	}
+	for _, p := range w.processes {
+		p.wire.mu.Lock()
+		last := p.wire.read[belongings[i].name]
+		p.wire.mu.Unlock()
+		if !p.leaving && p.began.Add(settling).Before(began) && time.Since(last) > polledEvery && !(p.release.issued && r.resource == "secrets") {
+			w.breaks("%s may not watch the %s, and has read it last %s ago", p, belongings[i].kind, time.Since(last).Round(time.Second))
 		}
 	}
 }
@@ -373,4 +400,23 @@ func (w *World) estranges(b belonging, resource string) {
 		w.violate("an edit failed: %v", err)
 	}
 	w.observe()
+	w.tasks.Go(func() { w.failing(b, resource, stranger.CertificatePEM) })
+}
+
+// failing sees that the metric of failed passes tells of a write that is refused: of a configuration that holds a CA of another client.
+func (w *World) failing(b belonging, resource string, theirs []byte) {
+	began, started := time.Now(), w.begun()
+	for range 3 {
+		if !w.wait(20 * time.Second) {
+			return
+		}
+		now, err := gather()
+		w.mu.Lock()
+		still := w.rights.deny("update", resource) && ca.Contains(bundlesOf(w.history[b.kind].last()), theirs) && w.started == started && !w.troubledSince(began, rough, lapsed, apart, unissued) && !w.plan.Split
+		w.mu.Unlock()
+		if !still || err != nil || now.of("certificate_failing", "secret="+namespace+"/"+theSecret) == 1 {
+			return
+		}
+	}
+	w.violate("the %s cannot be written since %s, and eirinix_certificate_failing is 0", b.kind, time.Since(began).Round(time.Second))
 }

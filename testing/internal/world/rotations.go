@@ -52,6 +52,16 @@ func (w *World) rotates(was, is *unstructured.Unstructured) {
 	}
 }
 
+// signsAnew looks at the Secret after RotateCA has returned, which was so before: another CA signs.
+func (w *World) signsAnew(was *certsecret.State) {
+	is := w.state()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was != nil && is != nil && is.Lineage == was.Lineage && is.CurrentID <= was.CurrentID && !w.troubledSince(time.Now(), spoiled, lapsed) && time.Since(w.watch.damaged) > settling {
+		w.breaks("RotateCA has returned, and the CA %d signs as before", is.CurrentID)
+	}
+}
+
 // rotationBegins is how long it takes at most until a rotation that is due or asked for begins.
 const rotationBegins = 2 * settling
 

@@ -3,6 +3,7 @@ package world
 // This file is the signer of requests for certificates, for versions that ask for them through the API.
 
 import (
+	"context"
 	cryptorand "crypto/rand"
 	"crypto/x509"
 	"encoding/json"
@@ -34,7 +35,14 @@ func (r release) bySecret() bool { return r.issued && !r.signed }
 
 // signed is the source of certificates of versions that ask the signer.
 func (w *World) signed() eirinix.CertificateSource {
-	return eirinix.FromCSR(signerName, eirinix.SignerOptions{TrustPEM: w.authorities.signer.CertificatePEM})
+	trust := w.authorities.signer.CertificatePEM
+	if w.plan.Seed%4 == 0 {
+		return eirinix.FromCSR(signerName, eirinix.SignerOptions{TrustPEM: trust})
+	}
+	return eirinix.FromCSR(signerName, eirinix.SignerOptions{Trust: func(context.Context) ([]byte, error) {
+		w.authorities.reads.Add(1)
+		return trust, nil
+	}})
 }
 
 // setSigner makes the CA of the signer, which stays.
@@ -112,6 +120,21 @@ func (w *World) answers(request []byte) ([]byte, error) {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, by.Certificate, asked.PublicKey, by.PrivateKey)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), err
+}
+
+// readsTrust sees that replicas read the CAs of the signer every minute, or so often within a time.
+func (w *World) readsTrust(within time.Duration, n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asks := int64(0)
+	for _, p := range w.processes {
+		if p.release.signed && time.Since(p.readySince) > within {
+			asks++
+		}
+	}
+	if w.plan.Seed%4 != 0 && n < asks*int64(within/time.Minute)*3/4 {
+		w.breaks("%d replicas have read the CAs of the signer %d times within %s", asks, n, within)
+	}
 }
 
 // askedEnough sees that a replica at rest watches no request for a certificate that is answered.

@@ -114,6 +114,9 @@ func (w *World) findsNone() {
 		if _, well := report.Find(diagnosis.Healthy); still && (well || report.Err() == nil) {
 			w.breaks("no replica runs, and a diagnosis finds no problem: %s", report)
 		}
+		if _, held := report.Find(diagnosis.HoldsObjects); still && w.plan.Converts && !held && !w.excused(unread, began) {
+			w.breaks("no replica runs, and a diagnosis does not find that shops can neither be read nor changed: %s", report)
+		}
 		return nil
 	})
 }
