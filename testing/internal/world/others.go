@@ -209,6 +209,21 @@ func (w *World) marks(kind string, object *unstructured.Unstructured) bool {
 	return true
 }
 
+// markedAt is when another client adds something to the Secret and the Lease, before the first fault that is not one of the start.
+const markedAt = firstFault - time.Minute
+
+// adds has another client do that, in half of the worlds.
+func (w *World) adds() {
+	if w.plan.Seed%2 == 0 || !w.wait(markedAt) {
+		return
+	}
+	for _, b := range belongings[2:] {
+		if found := w.find(b.kind, b.namespace, b.name); found != nil {
+			w.marks(b.kind, found.DeepCopy())
+		}
+	}
+}
+
 // unmarked looks for what another client has written. The caller holds mu.
 func (w *World) unmarked() {
 	for _, b := range belongings {

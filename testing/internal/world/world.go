@@ -177,6 +177,7 @@ func (w *World) run() Result {
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
+	w.tasks.Go(w.adds)
 	if w.plan.Late && w.plan.Reads {
 		w.tasks.Go(w.late)
 	}
