@@ -78,6 +78,8 @@ func altersTyped(o client.Object, step string) {
 		*o = corev1.Pod{}
 	case *corev1.Namespace:
 		*o = corev1.Namespace{}
+	case *corev1.Node:
+		*o = corev1.Node{}
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, o); err != nil {
 		panic(err)

@@ -59,6 +59,7 @@ func (e *examination) judges(took time.Duration) {
 			e.breaks("%s tells a value of an object: %s", e.name, f.Text())
 		}
 	}
+	e.sums()
 	for _, object := range e.stored {
 		for _, step := range e.asks() {
 			e.compares(object, step, found[step+" "+object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName()], ended)
@@ -355,6 +356,9 @@ func (e *examination) filed() {
 		}
 		results, _ := o.Object["results"].([]any)
 		name := o.GetNamespace() + "/" + o.GetName()
+		for _, one := range results {
+			e.files(name, one)
+		}
 		kept := slices.ContainsFunc(e.summary.Gaps, func(g audit.Gap) bool {
 			return g.Objects == 0 && strings.HasPrefix(o.GetName(), fingerprint+"-"+g.Step+"-")
 		})

@@ -92,7 +92,7 @@ func (w *World) existing(scheme *runtime.Scheme) (all []client.Object) {
 			scheme.AddKnownTypeWithName(kind, &report{})
 		}
 	}
-	all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bank, Labels: map[string]string{corev1.LabelMetadataName: bank}}})
+	all = append(all, bankNamespace())
 	if w.plan.Boxes { // one that the steps about boxes change
 		for _, o := range w.existingBoxes(w.stream("existing boxes", 0)) {
 			all = append(all, o)
@@ -151,7 +151,7 @@ func (w *World) existingShops(scheme *runtime.Scheme, rng *rand.Rand) (all []cli
 	}
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: first, Kind: "Shop"}, &report{})
 	clean := newShop(first, cleanShop, 10*rng.Int64N(10), rng)
-	clean.notes, clean.shelves, clean.hours = nil, clean.shown(second), nil
+	clean.notes, clean.shelves, clean.hours, clean.visitors = nil, clean.shown(second), nil, 0
 	for i := range clean.shelves {
 		clean.shelves[i].width = 0
 	}

@@ -26,7 +26,9 @@ func (w *World) existingBoxes(rng *rand.Rand) (all []*unstructured.Unstructured)
 	for n := range crates {
 		name := "crate" + string(rune('a'+n))
 		o := w.box("Pod", name, rng)
-		o.SetUID(types.UID("uid-" + name))
+		if o.SetUID(types.UID("uid-" + name)); n == 1 {
+			o.SetNamespace(bank)
+		}
 		labels := o.GetLabels()
 		for _, s := range w.boxes {
 			if delete(labels, does+s.name); rng.IntN(4) == 0 {

@@ -40,8 +40,10 @@ func (a ask) settled() bool {
 		return false
 	}
 	was, is := a.old.DeepCopy(), a.object.DeepCopy()
-	was.SetResourceVersion("")
-	is.SetResourceVersion("")
+	for _, o := range []*unstructured.Unstructured{was, is} {
+		o.SetResourceVersion("")
+		o.SetManagedFields(nil)
+	}
 	return reflect.DeepEqual(was.Object, is.Object)
 }
 
@@ -119,6 +121,9 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 	mode, watches := s.watches(a)
 	saw, to := s.saw(sees), s.isTo(sees, deny, invalid, lacks, badRequest, elsewhereForbidden, fail, panics, hang)
 	misfit := ill && s.form != treeForm
+	if to == "" && s.isUnfit(sees) {
+		to = fail
+	}
 	switch {
 	case misfit && s.fails():
 		to, saw = deny, ""
@@ -265,7 +270,7 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 			is("is one of a webhook that %s", wrong)
 		}
 		if i := slices.IndexFunc(of, func(s boxStep) bool { return s.leavesOut(one.ask) }); i >= 0 {
-			is("is one to a call that the Conditions of step %s leave out", of[i].name)
+			is("is one to a call that step %s leaves out", of[i].name)
 		}
 	}
 	w.tasks.Go(func() { w.shadowsWell(one, of, want.object, ill, settled) })
@@ -319,6 +324,11 @@ func registeredWell(h hook, of []boxStep) string {
 		}
 		if want := cmp.Or(s.SideEffects, admissionregistrationv1.SideEffectClassNone); h.SideEffects == nil || *h.SideEffects != want {
 			return fmt.Sprintf("has other SideEffects than %s, which are those of step %s", want, s.name)
+		}
+	}
+	for _, s := range of {
+		if want := cmp.Or(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy); h.mutating && h.reinvokes != want {
+			return fmt.Sprintf("has another ReinvocationPolicy than %s, which is that of step %s", want, s.name)
 		}
 	}
 	if h.TimeoutSeconds == nil || time.Duration(*h.TimeoutSeconds)*time.Second != own+share {

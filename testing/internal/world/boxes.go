@@ -74,6 +74,8 @@ type boxStep struct {
 	number      int
 	judges      bool
 	rule        bool // it judges by a Rule
+	both        bool // beside its Rule, it has callbacks that refuse nothing
+	only        bool // its program has a Namespace
 	implied     bool // it names no operations that are the default
 	later       *shadowed
 }
@@ -187,15 +189,10 @@ func (s boxStep) fails() bool {
 	return s.FailurePolicy == admissionregistrationv1.Fail && s.Mode != eirinix.ModeShadow
 }
 
-// leavesOut reports whether the Conditions of the step do not hold for a request.
-func (s boxStep) leavesOut(a ask) bool {
-	return len(s.Conditions) > 0 && a.object != nil && a.object.GetLabels()[quietLabel] != ""
-}
-
 // box makes a box of a kind.
 func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructured {
 	o := podIn("shop", name)
-	if kind == "Namespace" {
+	if kind != "Pod" {
 		o = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": map[string]any{"unknown": "of a later API"}}}
 	} else {
 		var ports []any
@@ -224,6 +221,9 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	case 0: // one hangs, and nothing else is amiss
 		all = 0
 		labels[does+w.boxes[rng.IntN(len(w.boxes))].name] = hang
+	case 2: // one makes a change that cannot be written, and nothing else is amiss
+		all = 0
+		labels[does+w.boxes[rng.IntN(len(w.boxes))].name] = unfit
 	case 1: // all that have a Timeout take it, and one that has none hangs
 		all = 0
 		for _, s := range w.boxes {
@@ -245,6 +245,9 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	o.SetLabels(labels)
 	o.SetAnnotations(map[string]string{nonceKey: fmt.Sprintf("%016x", rng.Uint64())})
 	furnish(o, rng)
+	if rng.IntN(2) == 0 {
+		_ = unstructured.SetNestedSlice(o.Object, managed(0), "metadata", "managedFields") // it is an object
+	}
 	return o
 }
 
@@ -282,17 +285,30 @@ func (w *World) packs(rng *rand.Rand, n int) {
 	if rng.IntN(3) == 0 {
 		a.resource.Resource, a.kind.Kind = "namespaces", "Namespace"
 	}
+	own := w.stream("place", n)
+	if a.kind.Kind == "Namespace" && own.IntN(3) == 0 {
+		a.resource.Resource, a.kind.Kind = "nodes", node
+	}
+	in := []string{"shop", "shop", "shop", bank, system}[own.IntN(5)]
+	made := func(name string) *unstructured.Unstructured {
+		o := w.box(a.kind.Kind, name, rng)
+		if a.kind.Kind == "Pod" {
+			o.SetNamespace(in)
+		}
+		return o
+	}
 	name := fmt.Sprint("box", n)
-	a.object = w.box(a.kind.Kind, name, rng)
+	a.object = made(name)
 	ill := false
 	switch rng.IntN(8) {
 	case 0:
 		a.operation, a.old, a.object = admissionv1.Delete, a.object, nil
 	case 1, 2:
-		a.operation, a.old = admissionv1.Update, w.box(a.kind.Kind, name, rng)
+		a.operation, a.old = admissionv1.Update, made(name)
 	case 3:
 		a.operation, a.old = admissionv1.Update, a.object.DeepCopy()
 		a.object.SetResourceVersion("2")
+		_ = unstructured.SetNestedSlice(a.object.Object, managed(1), "metadata", "managedFields") // it is an object
 	case 5:
 		a.operation, a.old = admissionv1.Update, w.beforeIt(a.object, rng)
 	case 4:

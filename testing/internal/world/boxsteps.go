@@ -207,8 +207,11 @@ func (s boxStep) changed(o *unstructured.Unstructured) *unstructured.Unstructure
 // rules are those of a step about unstructured boxes.
 func (s boxStep) rules() []admissionregistrationv1.RuleWithOperations {
 	resource, scope := "pods", admissionregistrationv1.NamespacedScope
-	if s.kind.Kind == "Namespace" {
+	switch s.kind.Kind {
+	case "Namespace":
 		resource, scope = "namespaces", admissionregistrationv1.ClusterScope
+	case node:
+		resource, scope = "nodes", admissionregistrationv1.ClusterScope
 	}
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: s.Operations, Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: &scope},
@@ -250,6 +253,8 @@ func (s boxStep) add(m *eirinix.ExtensionManager) error {
 		return addBox[*unstructured.Unstructured](m, s, s.settings())
 	case s.kind.Kind == "Namespace":
 		return addBox[*corev1.Namespace](m, s, s.settings())
+	case s.kind.Kind == node:
+		return addBox[*corev1.Node](m, s, s.settings())
 	}
 	return addBox[*corev1.Pod](m, s, s.settings())
 }
@@ -259,10 +264,13 @@ func addBox[T client.Object](m *eirinix.ExtensionManager, s boxStep, settings ei
 		return m.AddExtension(eirinix.Mutation[T]{ID: s.name, Settings: settings, Apply: func(ctx context.Context, c *eirinix.Call, o T) error {
 			s.notes(c, o)
 			c.Warn("%s", s.saw(o))
-			order := s.order(o)
+			order, unfit := s.order(o), s.isUnfit(o)
 			s.changes(o)
 			if tree, ok := any(o).(*unstructured.Unstructured); ok && s.number%2 == 0 {
 				oddly(tree)
+			}
+			if unfit {
+				spoils(o)
 			}
 			return s.obeys(ctx, order)
 		}})
@@ -276,7 +284,10 @@ func addBox[T client.Object](m *eirinix.ExtensionManager, s boxStep, settings ei
 	}
 	step := eirinix.Validation[T]{ID: s.name, Settings: settings}
 	if s.rule {
-		step.Rule = judge
+		if step.Rule = judge; s.both {
+			step.Create = func(context.Context, *eirinix.Call, T) error { return nil }
+			step.Update = func(context.Context, *eirinix.Call, T, T) error { return nil }
+		}
 		return m.AddExtension(step)
 	}
 	for _, operation := range s.Operations {
@@ -308,12 +319,19 @@ func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1
 		return admission.Errored(500, err)
 	case e.form == silentForm:
 		return admission.Response{}
+	case e.form == byHandForm && e.isUnfit(pod) && e.number%2 == 0:
+		return admission.Patched("", jsonpatch.NewOperation("test", "/spec/containers/0/name", "another"))
+	case e.form == byHandForm && e.isUnfit(pod):
+		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"replace","path":"/spec/containers","value":"none"}]`)}}
 	case e.form == byHandForm && e.number%2 == 0:
 		return admission.Patched("", e.byHand(pod)...).WithWarnings(saw)
 	case e.form == byHandForm:
 		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: e.rawByHand(pod), Warnings: []string{saw}}}
 	}
-	e.changes(pod)
+	unfit := e.isUnfit(pod)
+	if e.changes(pod); unfit {
+		spoils(pod)
+	}
 	response := m.PatchFromPod(req, pod).WithWarnings(saw)
 	pod.Labels, pod.Annotations = nil, nil // too late for the answer
 	return response

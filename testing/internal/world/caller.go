@@ -40,8 +40,9 @@ import (
 type hook struct {
 	admissionregistrationv1.ValidatingWebhook // which has all that both kinds have in common
 	mutating                                  bool
-	version                                   string   // that is registered
-	shadows                                   []string // of the configuration: steps that are registered as shadows
+	reinvokes                                 admissionregistrationv1.ReinvocationPolicyType // of a mutating one
+	version                                   string                                         // that is registered
+	shadows                                   []string                                       // of the configuration: steps that are registered as shadows
 }
 
 // configurations are the kinds that hold webhooks, in the order in which an API server calls them.
@@ -62,6 +63,8 @@ func webhooksOf(object *unstructured.Unstructured) (all []hook) {
 	for _, e := range entries {
 		h := hook{mutating: object.GetKind() == configurations[0], version: object.GetAnnotations()[webhookconf.VersionAnnotation], shadows: shadowsIn(object.GetAnnotations())}
 		tree, _ := e.(map[string]any)
+		reinvokes, _ := tree["reinvocationPolicy"].(string)
+		h.reinvokes = admissionregistrationv1.ReinvocationPolicyType(reinvokes)
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &h.ValidatingWebhook) == nil {
 			all = append(all, h)
 		}
@@ -163,9 +166,12 @@ func (s *apiServer) admit(ctx context.Context, a ask) (v verdict) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	v.object = a.object
-	namespace := labels.Set{"kubernetes.io/metadata.name": a.namespace()}
-	if a.resource.Resource == "namespaces" {
-		namespace = a.subject().GetLabels()
+	namespace := labelsOf(a.namespace())
+	switch {
+	case a.resource.Resource == "namespaces":
+		namespace = labels.Merge(a.subject().GetLabels(), nil)
+	case a.namespace() == "": // of which namespaceSelectors say nothing
+		namespace = nil
 	}
 	for _, kind := range configurations {
 		for _, h := range s.entries(kind) {
@@ -294,13 +300,14 @@ func (s *apiServer) call(ctx context.Context, h hook, a ask) (*admissionv1.Admis
 	answered := s.w.sends(h.path(), review.Request)
 	answer, err := s.post(ctx, h.ClientConfig, fmt.Sprintf("?timeout=%ds", int(timeout.Seconds())), form, form.write(body))
 	if err != nil {
+		answered(nil, err)
 		return nil, err
 	}
 	response, err := form.answers(answer, review.Request)
 	if err != nil {
 		return nil, err
 	}
-	answered(response)
+	answered(response, nil)
 	return response, s.w.totals(h, response)
 }
 

@@ -24,11 +24,11 @@ const (
 	disagree   = "disagree"
 )
 
-// catalogue holds the objects that a step reads: service accounts by their floors.
+// catalogue holds the objects that a step reads: service accounts by their floors, in all namespaces.
 func catalogue() eirinix.Read {
 	return eirinix.Read{
-		Object: &corev1.ServiceAccount{}, Namespaces: []string{"shop"},
-		Index: map[string]client.IndexerFunc{floorLabel: func(o client.Object) []string { return []string{o.GetLabels()[floorLabel]} }},
+		Object: &corev1.ServiceAccount{},
+		Index:  map[string]client.IndexerFunc{floorLabel: func(o client.Object) []string { return []string{o.GetLabels()[floorLabel]} }},
 	}
 }
 
@@ -40,6 +40,7 @@ func lowFloors() eirinix.Read {
 		Transform: func(o client.Object) {
 			tree := o.(*unstructured.Unstructured)
 			tree.Object["floor"] = tree.GetLabels()[floorLabel] + " of " + tree.GetName()
+			tree.SetLabels(nil) // they stay
 		},
 		Index: map[string]client.IndexerFunc{"floor": func(o client.Object) []string {
 			text, _, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "floor")
@@ -47,6 +48,9 @@ func lowFloors() eirinix.Read {
 		}},
 	}
 }
+
+// homes are the namespaces of tenants.
+var homes = []string{"shop", elsewhere}
 
 // serviceAccount is an empty object.
 func serviceAccount() *unstructured.Unstructured {
@@ -99,7 +103,7 @@ func misfiled(ctx context.Context, r client.Reader) (string, error) {
 
 // tenant is an object of the catalogue.
 func tenant(n, floor int) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("tenant", n), Labels: map[string]string{floorLabel: fmt.Sprint(floor)}}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: homes[n%len(homes)], Name: fmt.Sprint("tenant", n), Labels: map[string]string{floorLabel: fmt.Sprint(floor)}}}
 }
 
 // movesTenants moves tenants from floor to floor, and some of them out for a while.
@@ -107,7 +111,7 @@ func (w *World) movesTenants() {
 	rng := w.stream("tenants", 0)
 	for w.wait(time.Duration(rng.Int64N(int64(4 * time.Minute)))) {
 		if n := rng.IntN(tenants); rng.IntN(4) == 0 {
-			w.api.Remove(corev1.Resource("serviceaccounts"), "shop", tenant(n, 0).Name)
+			w.api.Remove(corev1.Resource("serviceaccounts"), homes[n%len(homes)], tenant(n, 0).Name)
 		} else if err := w.api.Put(tenant(n, rng.IntN(floors))); err != nil {
 			w.violate("a tenant cannot be moved: %v", err)
 		}
@@ -124,28 +128,28 @@ func disagreement(ctx context.Context, r client.Reader) (string, error) {
 		}
 		return names, found.Items, err
 	}
-	_, all, err := list(client.InNamespace("shop"))
+	_, all, err := list()
 	if err != nil {
 		return "", err
 	}
-	for floor := range floors {
+	for n := range floors * (len(homes) + 1) { // in each namespace, and in all
 		var want []string
-		on := fmt.Sprint(floor)
+		on, in := fmt.Sprint(n%floors), append([]string{""}, homes...)[n/floors]
 		for _, o := range all {
-			if o.Labels[floorLabel] == on {
+			if o.Labels[floorLabel] == on && (in == "" || o.Namespace == in) {
 				want = append(want, o.Name)
 			}
 		}
-		indexed, _, err := list(client.MatchingFields{floorLabel: on})
+		indexed, _, err := list(client.MatchingFields{floorLabel: on}, client.InNamespace(in))
 		if err != nil {
 			return "", err
 		}
-		two, _, err := list(client.InNamespace("shop"), client.MatchingLabels{floorLabel: on}, client.Limit(2))
+		two, _, err := list(client.InNamespace(in), client.MatchingLabels{floorLabel: on}, client.Limit(2))
 		if err != nil {
 			return "", err
 		}
 		if !slices.Equal(indexed, want) || !slices.Equal(two, want[:min(2, len(want))]) {
-			return fmt.Sprintf("on floor %s are %v, by the index %v, and the first two by the label %v", on, want, indexed, two), nil
+			return fmt.Sprintf("on floor %s of %q are %v, by the index %v, and the first two by the label %v", on, in, want, indexed, two), nil
 		}
 	}
 	for _, o := range all {

@@ -54,7 +54,7 @@ func (w *World) countsOne(rng *rand.Rand, n int) {
 		{"", "v1", "services", "Service", "default", "kubernetes", "", false},
 		{"", "v1", "configmaps", "ConfigMap", "shop", "", "", true},
 		{"", "v1", "configmaps", "ConfigMap", "kube-system", "", "", false},
-		{"", "v1", "configmaps", "ConfigMap", namespace, "", "", w.plan.URL},
+		{"", "v1", "configmaps", "ConfigMap", namespace, "", "", w.plan.URL && !w.plan.only()},
 		{"", "v1", "nodes", "Node", "", "", "", false},
 		{"coordination.k8s.io", "v1", "leases", "Lease", "shop", "", "", false},
 		{"authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", "shop", "", "", false},

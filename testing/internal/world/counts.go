@@ -160,7 +160,7 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
-	if w.watch.contest.Add(quiet).After(time.Now()) || w.plan.CALifetime > 0 { // a tool is remembered for a while, and longer where a rotation begins meanwhile
+	if w.watch.contest.Add(quiet).After(time.Now()) { // a tool is remembered for a while
 		delete(expected, "registration_contested")
 	}
 	// Replicas with other sources, and tools, see CAs that they do not need. RegisterExtensions retains one that another client has added.

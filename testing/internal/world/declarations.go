@@ -70,7 +70,7 @@ func looks(m *eirinix.ExtensionManager, r release) error {
 	}
 	return m.AddExtension(eirinix.Validation[*corev1.Pod]{
 		ID: looker, Settings: eirinix.Settings{
-			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read, catalogue(), lowFloors()},
+			Isolated: true, FailurePolicy: admissionregistrationv1.Ignore, Reads: []eirinix.Read{read, catalogue(), catalogue(), lowFloors()}, // two hold the same objects
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update, admissionregistrationv1.Delete},
 		},
 		Rule: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error { return says(ctx, c, laterOn) },

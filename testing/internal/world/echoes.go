@@ -58,9 +58,14 @@ func echo(c *eirinix.Call, step string, old, object *corev1.Pod) {
 	} else if !*c.DryRun {
 		dry = "is not"
 	}
-	dry += fmt.Sprintf(" by %v with %s", c.UserInfo, plainly(c.Options.Raw))
+	dry += fmt.Sprintf(" by %v with %s as %s", c.UserInfo, plainly(c.Options.Raw), sentAs(c.Kind, c.RequestKind, c.Resource, c.RequestResource, c.SubResource, c.RequestSubResource))
 	c.Annotate(echoKey, echoOf(step, c.UID, c.Operation, c.Namespace+"/"+c.Name, seen(old, c.OldObject.Raw), seen(object, c.Object.Raw), dry))
 	c.Warn("%s %s %s", step, greets, c.UserInfo.Username)
+}
+
+// sentAs says of which kind a request is, and of which it was when the user sent it.
+func sentAs(kind metav1.GroupVersionKind, was *metav1.GroupVersionKind, resource metav1.GroupVersionResource, from *metav1.GroupVersionResource, sub, fromSub string) string {
+	return fmt.Sprintf("%v (%v) of %v (%v) %q (%q)", &kind, was, &resource, from, sub, fromSub)
 }
 
 // plainly is the one form of a JSON text.
@@ -91,7 +96,7 @@ func (s said) echo(step string) string {
 	if s.dry {
 		dry = "is"
 	}
-	dry += fmt.Sprintf(" by %v with %s", userOf(s.by()), plainly(optionsFor(s.operation)))
+	dry += fmt.Sprintf(" by %v with %s as %s", userOf(s.by()), plainly(optionsFor(s.operation)), sentAs(s.ask.kind, &s.ask.kind, s.ask.resource, &s.ask.resource, s.ask.subresource, s.ask.subresource))
 	return echoOf(step, s.response.UID, s.operation, s.namespace()+"/"+s.subject().GetName(), was, is, dry)
 }
 

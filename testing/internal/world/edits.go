@@ -57,6 +57,9 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 	if rng.IntN(10) == 0 {
 		in, e.exempt = "kube-system", "it is in a namespace of the cluster's own"
 	}
+	if own := w.stream("elsewhere "+name, 0); w.plan.only() && e.exempt == "" && own.IntN(6) == 0 {
+		in, e.exempt = bank, "it is in another namespace than that of the program's options"
+	}
 	nonced := func() *unstructured.Unstructured {
 		pod := podIn(in, name)
 		pod.SetAnnotations(map[string]string{nonceKey: fmt.Sprintf("%016x", rng.Uint64())})

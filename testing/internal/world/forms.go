@@ -11,6 +11,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
 )
@@ -80,6 +82,13 @@ func escaped(text []byte) []byte {
 				fmt.Fprintf(&b, `\u%04x`, c)
 				continue
 			}
+		case inside && c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRune(text[i:])
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
+			i += size - 1
+			continue
 		}
 		b.WriteByte(c)
 	}

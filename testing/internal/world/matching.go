@@ -79,7 +79,7 @@ func (h hook) selects(ctx context.Context, a ask, namespace labels.Set) (bool, e
 	attributes := a.attributes()
 	if !slices.ContainsFunc(h.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return (&rules.Matcher{Rule: r, Attr: attributes}).Matches()
-	}) || !selected(h.NamespaceSelector, namespace) {
+	}) || namespace != nil && !selected(h.NamespaceSelector, namespace) {
 		return false, nil
 	}
 	if !selectsObject(h.ObjectSelector, a.object) && !selectsObject(h.ObjectSelector, a.old) {

@@ -166,6 +166,9 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 	if w.plan.strong() {
 		o.KeyAlgorithm = "ECDSA-P384"
 	}
+	if w.plan.only() {
+		o.Namespace = "shop"
+	}
 	w.sources(&o, r)
 	for _, change := range changes {
 		change(&o)

@@ -45,6 +45,7 @@ type sentCall struct {
 	request  *admissionv1.AdmissionRequest
 	sent     any // the request as it is sent
 	response *admissionv1.AdmissionResponse
+	failed   bool // a step of it has failed
 }
 
 // addVault gives the Manager the step about Secrets.
@@ -82,9 +83,9 @@ func (w *World) records(p *process) {
 }
 
 // sends notes a call that is sent; answered notes its response.
-func (w *World) sends(path string, request *admissionv1.AdmissionRequest) (answered func(*admissionv1.AdmissionResponse)) {
+func (w *World) sends(path string, request *admissionv1.AdmissionRequest) (answered func(*admissionv1.AdmissionResponse, error)) {
 	if !w.plan.Records {
-		return func(*admissionv1.AdmissionResponse) {}
+		return func(*admissionv1.AdmissionResponse, error) {}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,10 +94,10 @@ func (w *World) sends(path string, request *admissionv1.AdmissionRequest) (answe
 	}
 	call := &sentCall{path: path, request: request, sent: jsonOf(request)}
 	w.recordings.calls[request.UID] = call
-	return func(response *admissionv1.AdmissionResponse) {
+	return func(response *admissionv1.AdmissionResponse, err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		call.response = response
+		call.response, call.failed = response, err != nil && strings.Contains(err.Error(), "500 ") && strings.Contains(err.Error(), " failed: ")
 	}
 }
 
@@ -154,7 +155,7 @@ func (w *World) comparesRecordings() {
 		w.holdsNoSecret(dir)
 	}
 	for uid, call := range w.recordings.calls {
-		if call.response != nil && !found[uid] && call.request.Resource.Resource != "configmaps" { // which are canaries
+		if (call.response != nil || call.failed) && !found[uid] && call.request.Resource.Resource != "configmaps" { // which are canaries
 			w.breaks("the call of %s for the %s of %s has been answered, and is not recorded", call.path, call.request.Operation, call.request.Name)
 		}
 	}

@@ -73,7 +73,7 @@ func setOf(name string, labelled, owned bool) *unstructured.Unstructured {
 		set.SetLabels(map[string]string{tier: "shop"})
 	}
 	if owned {
-		set.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "1", Controller: new(true)}})
+		set.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "first", UID: "2"}, {APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "1", Controller: new(true)}})
 	}
 	return set
 }

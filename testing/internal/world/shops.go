@@ -36,6 +36,7 @@ type shop struct {
 	hours     []hours
 	opened    int64 // hours, ever
 	sign      string
+	visitors  int64 // of its status, which v3 does not know; 0 for none
 }
 
 // hours are when a shop is open. Nothing in them is a key.
@@ -106,6 +107,9 @@ func newShop(version, name string, size int64, rng *rand.Rand) shop {
 	}
 	if version == second {
 		s.size -= s.size % 10
+	}
+	if version != third {
+		s.visitors = s.size + 1
 	}
 	return s
 }
@@ -236,7 +240,11 @@ func (s shop) in(version string) map[string]any {
 	if s.labels != nil {
 		metadata["labels"] = maps.Clone(s.labels)
 	}
-	return map[string]any{"apiVersion": group + "/" + version, "kind": "Shop", "metadata": metadata, "spec": s.spec(version)}
+	object := map[string]any{"apiVersion": group + "/" + version, "kind": "Shop", "metadata": metadata, "spec": s.spec(version)}
+	if s.visitors > 0 && version != third {
+		object[statusOf] = map[string]any{"visitors": s.visitors}
+	}
+	return object
 }
 
 // differs returns the differences of an object from the shop. The annotations of conversions do not count.

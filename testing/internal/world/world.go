@@ -130,6 +130,7 @@ func newWorld(plan Plan) *World {
 	}
 	if plan.Boxes {
 		w.boxes = drawBoxes(w.stream("boxes", 0), plan.Modes && plan.settled("mode", "restore", "right", "namespace", audits))
+		w.widen(w.stream("wide boxes", 0))
 		for i := range w.releases {
 			w.releases[i].boxes = w.boxes
 		}
@@ -312,7 +313,9 @@ func (w *World) makeCluster() (err error) {
 	if w.plan.Converts {
 		objects = append(objects, definition())
 	}
-	objects = append(objects, w.existing(scheme)...)
+	if objects = append(objects, w.existing(scheme)...); w.plan.Boxes && !w.plan.audits() {
+		objects = append(objects, bankNamespace())
+	}
 	if w.plan.migrates() {
 		secret, err := w.eirinixSecret()
 		if err != nil {
