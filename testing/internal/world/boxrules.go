@@ -45,14 +45,18 @@ func (w *World) widen(rng *rand.Rand) {
 	for i := range w.boxes {
 		s := &w.boxes[i]
 		s.only = w.plan.only()
-		if s.kind.Kind == "Namespace" && rng.IntN(3) == 0 {
+		if s.kind.Kind == "Namespace" && rng.IntN(2) == 0 {
 			s.kind.Kind = node
 		}
 		names := func(operator metav1.LabelSelectorOperator, key string, values ...string) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 		}
 		s.AllowClusterCritical = rng.IntN(5) == 0
-		switch rng.IntN(10) {
+		which := rng.IntN(10)
+		if s.kind.Kind == node {
+			which /= 5 // its namespaces say nothing of it
+		}
+		switch which {
 		case 0:
 			s.Namespaces = names(metav1.LabelSelectorOpIn, corev1.LabelMetadataName, "shop", attic)
 		case 4:

@@ -3,10 +3,12 @@ package world
 // This file is a catalogue of objects that a step reads in several ways, which agree with each other in one call.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,6 +133,11 @@ func disagreement(ctx context.Context, r client.Reader) (string, error) {
 	_, all, err := list()
 	if err != nil {
 		return "", err
+	}
+	if !slices.IsSortedFunc(all, func(a, b corev1.ServiceAccount) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), -1) // none comes twice
+	}) {
+		return fmt.Sprintf("they are listed as %v", all), nil
 	}
 	for n := range floors * (len(homes) + 1) { // in each namespace, and in all
 		var want []string

@@ -62,7 +62,7 @@ func (w *World) drawEdit(rng *rand.Rand, name string) edit {
 	}
 	nonced := func() *unstructured.Unstructured {
 		pod := podIn(in, name)
-		pod.SetAnnotations(map[string]string{nonceKey: fmt.Sprintf("%016x", rng.Uint64())})
+		pod.SetAnnotations(map[string]string{nonceKey: fmt.Sprintf("%016x é, 漢 and 😀", rng.Uint64())})
 		all := map[string]string{dropped: "yes", "app": "shop"}
 		if rng.IntN(2) == 0 {
 			all[slowLabel] = time.Duration(rng.Int64N(int64(time.Second))).String()
