@@ -99,7 +99,9 @@ func (w *World) startAnother(n int, steps release, elsewhere bool, rng *rand.Ran
 		o.Certificates = nil // those are not for its host
 		switch {
 		case elsewhere:
-			o.WebhookNamespace = "shop"
+			if o.WebhookNamespace = "shop"; w.plan.Boxes { // which steps about boxes select by its name
+				o.WebhookNamespace = bank
+			}
 		case w.plan.URL:
 			o.Host = other + ".example.com"
 		default:
