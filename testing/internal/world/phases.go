@@ -107,7 +107,7 @@ func (w *World) isStuck() {
 }
 
 // holds looks at the CAs that leave a configuration with a write of the program: none that the Secret trusts, and none that
-// another client has added, before its time is over. The caller holds mu.
+// another client has added, before its time is over; replicas with other sources ask each other. The caller holds mu.
 func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
 	if was == nil || is == nil || was.GetUID() != is.GetUID() || w.troubledSince(time.Now(), spoiled, lapsed, strange) || time.Since(w.watch.undone) < time.Second {
 		return // another client has written it
@@ -122,7 +122,7 @@ func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
 		}
 	}
 	for authority, since := range w.watch.foreign {
-		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains()-w.plan.slack() && w.plan.settled("distrust", "restore", "clock") {
+		if ca.Contains(before, []byte(authority)) && !ca.Contains(after, []byte(authority)) && time.Since(since) < w.plan.retains()-w.plan.slack() && !w.plan.Issued && w.plan.settled("distrust", "restore", "clock") {
 			w.breaks("the %s loses a CA that it holds since %s, and a replica may need it for %s", kind, time.Since(since).Round(time.Second), w.plan.retains())
 		}
 	}
