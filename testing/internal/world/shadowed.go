@@ -51,14 +51,17 @@ func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructu
 	if len(shadows) == 0 || one.response == nil || !one.response.Allowed {
 		return
 	}
-	began, started := time.Now(), w.begun()
-	if !w.wait(shadowsRun) {
+	leaves := func(p *process) bool { return p.leaving } // and drops the runs that are left
+	w.mu.Lock()
+	began, started, drops := time.Now(), w.started, slices.ContainsFunc(w.processes, leaves)
+	w.mu.Unlock()
+	if drops || !w.wait(shadowsRun) {
 		return
 	}
 	seen := w.boxes[0].later.of(one.response.UID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.started != started || slices.ContainsFunc(w.processes, func(p *process) bool { return p.leaving }) || w.troubledSince(began, rough) {
+	if w.started != started || slices.ContainsFunc(w.processes, leaves) || w.troubledSince(began, rough) {
 		return
 	}
 	now := left
