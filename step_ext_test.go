@@ -370,10 +370,7 @@ var _ = Describe("An object with an owner, beside the controllers of Kubernetes"
 		Expect(deployment.Spec.Template.Labels).To(HaveKey(seenLabel))
 		sets := clients.AppsV1().ReplicaSets(namespace)
 		owner := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: deployment.UID, Controller: new(true)}}
-		set := &appsv1.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Name: "own", OwnerReferences: owner},
-			Spec:       appsv1.ReplicaSetSpec{Selector: selector, Template: template},
-		}
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "own", OwnerReferences: owner}, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}}
 		Expect(Must(sets.Create(ctx, set, metav1.CreateOptions{DryRun: dryRun})).Spec.Template.Labels).To(HaveKey(seenLabel))
 
 		By("adding the owner later")

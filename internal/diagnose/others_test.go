@@ -34,10 +34,8 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	register := func(ctx context.Context, edit func(*admissionregistrationv1.MutatingWebhook)) string {
 		GinkgoHelper()
 		w := admissionregistrationv1.MutatingWebhook{
-			Name: "first.example.org",
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
-				Namespace: d.Canary.Namespace, Name: "gone",
-			}},
+			Name:         "first.example.org",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: d.Canary.Namespace, Name: "gone"}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"*"}},
