@@ -168,8 +168,12 @@ func (c *Controller) verify(o Observation, first string) error {
 		return c.Certificates.verifyRecorded(c.versions.Trusted())
 	}
 	other := first != c.desired.Version && first != ""
-	if target := c.versions[first].Target; other && c.Serving && target != c.desired.Options.Target.Program() {
+	ours := c.desired.Options.Target.Program()
+	if target := c.versions[first].Target; other && c.Serving && target != ours {
 		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
+	}
+	if target := c.versions[c.standing].Target; other && c.Serving && target != "" && target != ours {
+		return fmt.Errorf("API servers still call %s, whose process has gone", target)
 	}
 	for _, conf := range o.all {
 		missing := conf.found.Missing(c.desired)

@@ -38,7 +38,7 @@ func (p Plan) slack() time.Duration { return 2*time.Second + max(p.Clocks, -p.Cl
 // phases looks at a write of the Secret by the program. The caller holds mu.
 func (w *World) phases(was, is *unstructured.Unstructured) {
 	if was == nil || is == nil || was.GetUID() != is.GetUID() || !w.plan.settled("restore", "edit", "deletion", "namespace", "clock") ||
-		time.Since(w.watch.damaged) < settling || w.troubledSince(time.Now(), spoiled, lapsed) {
+		time.Since(w.watch.damaged) < settling || w.troubledSince(time.Now(), spoiled, lapsed) || w.troubledSince(time.Now().Add(-settling), slow) {
 		return // another client has written it, or a CA begins in the future again
 	}
 	before, errBefore := decode(was)

@@ -31,7 +31,10 @@ var inRunning = []Defect{
 	{
 		"ready-for-another", "A replica is ready while API servers call another program.",
 		"A process is ready only if API servers call it: a program at another address was here, and has gone.",
-		[]Edit{{"internal/controller/readiness.go", "other && c.Serving && target != c.desired.Options.Target.Program()", "!@ && other && c.Serving && target != c.desired.Options.Target.Program()"}},
+		[]Edit{
+			{"internal/controller/readiness.go", "other && c.Serving && target != ours", "!@ && other && c.Serving && target != ours"},
+			{"internal/controller/readiness.go", "other && c.Serving && target != \"\" &&", "!@ && other && c.Serving && target != \"\" &&"},
+		},
 	},
 	{
 		"register-waits-for-ever", "RegisterExtensions waits for an API server that does not answer.",
