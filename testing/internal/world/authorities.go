@@ -428,7 +428,7 @@ func (w *World) intrude(rng *rand.Rand) {
 		w.violate("there is no other certificate: %v", err)
 		return
 	}
-	began := time.Now()
+	began, called := time.Now(), false
 	for who, certificate := range map[string]*tls.Certificate{"no certificate": {}, "a certificate of another CA": ofOther, "a certificate of another name": namesake, "a certificate of the CA before": refused} {
 		if certificate == nil {
 			continue
@@ -438,6 +438,7 @@ func (w *World) intrude(rng *rand.Rand) {
 		ctx, cancel := w.ctx()
 		for _, h := range w.servers[rng.IntN(len(w.servers))].entries(configurations[0]) {
 			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "shop"}}}
+			called = true
 			if answer, err := s.call(ctx, h, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}); err == nil {
 				w.violate("a call with %s is answered: %v", who, answer)
 			}
@@ -445,7 +446,9 @@ func (w *World) intrude(rng *rand.Rand) {
 		cancel()
 		s.reset()
 	}
-	w.tellsRefusals(began)
+	if called {
+		w.tellsRefusals(began)
+	}
 }
 
 // keepsIssuer sees that a configuration holds the issuer's CA while a replica serves a certificate of it. The caller holds mu.

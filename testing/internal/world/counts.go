@@ -160,7 +160,7 @@ func (w *World) gauges() {
 	expected := map[string]int{
 		"certificate_bundle_in_sync": 1, "certificate_failing": 0, "registration_contested": 0, "registration_versions": 1, "registration_waiting": 0, "read_missing": 0,
 	}
-	if w.watch.contest.Add(quiet).After(time.Now()) { // a tool is remembered for a while
+	if w.watch.contest.Add(quiet + repairedWithin).After(time.Now()) { // a tool is remembered for a while after the last repair
 		delete(expected, "registration_contested")
 	}
 	// Replicas with other sources, and tools, see CAs that they do not need. RegisterExtensions retains one that another client has added.

@@ -26,6 +26,12 @@ func (w *World) suspends(rng *rand.Rand) {
 		return
 	}
 	w.mu.Lock()
+	short, live := w.authorities.newest, slices.Clone(w.processes)
+	w.mu.Unlock()
+	if slices.ContainsFunc(live, func(p *process) bool { return !bytes.Equal(w.serves(p), short) }) {
+		return // the CronJob, which was suspended before, has not registered its CA yet
+	}
+	w.mu.Lock()
 	w.watch.suspended = end.Add(time.Minute)
 	w.mu.Unlock()
 	w.tell(fate, "suspends the CronJob for %s", time.Until(end.Add(time.Minute)).Round(time.Second))
