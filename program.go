@@ -326,12 +326,9 @@ func (s setup) rights(namespace string) rights.Rights {
 			r.Source = o.Certificates.rights(namespace)
 		}
 		r.ClientCA, _, _ = serving.ParseConfigMap(o.ClientCA.ConfigMap) // zero if there is none
-	}
-	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
-		if holds := func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }; s.serves() {
-			r.Configurations = append(r.Configurations, rights.Configuration{
-				Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint), Left: !slices.ContainsFunc(s.steps, holds),
-			})
+		for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
+			holds := slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) })
+			r.Configurations = append(r.Configurations, rights.Configuration{Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint), Left: !holds})
 		}
 	}
 	return r

@@ -446,8 +446,8 @@ func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, time
 		return now, d.failures.NumRequeues(object)
 	case state.since.IsZero():
 		state.since, state.due = now, now.Add(d.failures.When(object))
-		fallthrough
-	default:
+	}
+	if !ok {
 		state.broken = now
 	}
 	return state.due, d.failures.NumRequeues(object)
