@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -416,34 +415,46 @@ var _ = It("A replica that stops registers nothing any more, also where its step
 
 var _ = Describe("Another program under the same fingerprint", func() {
 	const theirs = "Service eirinix/other"
-	meets := func(stands bool) (registered, last error, reconciled error) {
-		s, ready := newSolo(), errors.New("never ready")
+	records := func(s *solo, r rollout.Record) {
+		s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
+			found := rollout.Read(lease.GetAnnotations())
+			r.Ordinal, r.Target, r.Probed = 2, theirs, 1
+			found["two"] = r
+			lease.SetAnnotations(found.Write(lease.GetAnnotations()))
+		})
+	}
+	stands := func(object client.Object) {
+		annotations := object.GetAnnotations()
+		annotations[webhookconf.VersionAnnotation] = "two"
+		object.SetAnnotations(annotations)
+	}
+	meets := func(standing bool) (ready, reconciled error) {
+		s := newSolo()
 		c := s.replica(fixed, func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
-		registered = ready
-		answers := func(number int64) {
-			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
-				found := rollout.Read(lease.GetAnnotations())
-				found["two"] = rollout.Record{Ordinal: 2, Target: theirs, Probed: 1, Answered: number}
-				lease.SetAnnotations(found.Write(lease.GetAnnotations()))
-			})
-		}
-		answers(0)
+		Expect(ready).NotTo(HaveOccurred())
+		records(s, rollout.Record{})
 		spectest.Must(c.Reconcile(context.Background()))
-		if stands {
-			s.edit(s.mutating, func(object client.Object) {
-				annotations := object.GetAnnotations()
-				annotations[webhookconf.VersionAnnotation] = "two"
-				object.SetAnnotations(annotations)
-			})
+		if standing {
+			s.edit(s.mutating, stands)
 		}
-		answers(1)
+		records(s, rollout.Record{Answered: 1})
 		_, reconciled = c.Reconcile(context.Background())
-		return registered, ready, reconciled
+		return ready, reconciled
 	}
 
+	It("holds a replica back while its entries stand, although it has gone and another version is first", func() {
+		s, ready := newSolo(), errors.New("never ready")
+		s.replica(fixed)
+		records(s, rollout.Record{Removed: true})
+		s.edit(s.mutating, stands)
+		third := s.config(fixed)
+		third.Registration, third.Ready = desired("three", "logger"), func(err error) { ready = err }
+		s.works(controller.New(third), 5*time.Second)
+		Expect(ready).To(MatchError(ContainSubstring("whose process has gone")))
+	})
+
 	It("ends this one, although it is ready, once that program's registration stands", func() {
-		registered, last, err := meets(true)
-		Expect(registered).NotTo(HaveOccurred())
+		last, err := meets(true)
 		other := &controller.AnotherProgramError{}
 		Expect(errors.As(err, &other)).To(BeTrue(), "%v", err)
 		Expect(other.Theirs).To(Equal(theirs))
@@ -451,10 +462,7 @@ var _ = Describe("Another program under the same fingerprint", func() {
 	})
 
 	It("does not end the one whose registration stands", func() {
-		registered, last, err := meets(false)
-		Expect(registered).NotTo(HaveOccurred())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(last).NotTo(HaveOccurred())
+		Expect(errors.Join(meets(false))).NotTo(HaveOccurred())
 	})
 })
 
@@ -485,20 +493,24 @@ func TestAProcessTakesTheStepsOfTheRotationThatItWasAskedForAndOfNoOther(t *test
 	})
 }
 
-// unreadable is a cache that counts the reads, which all fail.
-type unreadable struct{ reads atomic.Int32 }
-
-func (u *unreadable) Get(context.Context, client.Object) error {
-	u.reads.Add(1)
-	return errors.New("no connection")
+// unreadable are copies, some of which fail to be read: those of names with this end. It counts these reads.
+type unreadable struct {
+	copies
+	end   string
+	err   error
+	reads int
 }
 
-func (*unreadable) Answered(client.Object) {}
-
-func (*unreadable) Polls(client.Object) bool { return false }
+func (u *unreadable) Get(ctx context.Context, into client.Object) error {
+	if !strings.HasSuffix(into.GetName(), u.end) {
+		return u.copies.Get(ctx, into)
+	}
+	u.reads++
+	return u.err
+}
 
 var _ = It("A loop whose passes fail logs the failure at once, and then once a minute", func() {
-	s, cache := newSolo(), &unreadable{}
+	s, cache := newSolo(), &unreadable{err: errors.New("no connection")}
 	var logged []string
 	log := funcr.New(func(_, line string) {
 		if strings.Contains(line, "could not reconcile") {
@@ -515,7 +527,7 @@ var _ = It("A loop whose passes fail logs the failure at once, and then once a m
 		loop.Run(ctx, must(cluster.NewObjects(&rest.Config{}, logr.Discard())))
 		return nil
 	})
-	Expect(cache.reads.Load()).To(BeNumerically(">=", 20), "the passes go on")
+	Expect(cache.reads).To(BeNumerically(">=", 20), "the passes go on")
 	Expect(len(logged)).To(And(BeNumerically(">", 5), BeNumerically("<", 11)))
 	Expect(logged).To(HaveEach(ContainSubstring("no connection")))
 })
@@ -620,20 +632,10 @@ var _ = It("A replica whose CA no caBundle held is ready once the calls that had
 	Expect(ready).NotTo(HaveOccurred())
 })
 
-// hides are copies that show no configuration.
-type hides struct{ copies }
-
-func (h hides) Get(ctx context.Context, into client.Object) error {
-	if strings.HasSuffix(into.GetName(), "-hook") {
-		return cluster.ErrUnseen
-	}
-	return h.copies.Get(ctx, into)
-}
-
 var _ = It("A replica that registers is not ready before it has seen the configurations", func() {
 	s, ready := newSolo(), error(nil)
 	config := s.config(fixed)
-	config.Cache, config.Ready = hides{copies{process: s.process}}, func(err error) { ready = err }
+	config.Cache, config.Ready = &unreadable{copies: copies{process: s.process}, end: "-hook", err: cluster.ErrUnseen}, func(err error) { ready = err }
 	s.works(controller.New(config), time.Minute)
 	Expect(ready).To(MatchError(ContainSubstring("have not been read yet")))
 })
