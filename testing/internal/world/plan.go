@@ -73,6 +73,9 @@ func (p Plan) target() string {
 // strong reports whether keys are of another algorithm than the usual one.
 func (p Plan) strong() bool { return p.Seed%16 == 6 }
 
+// newest reports whether the program speaks TLS 1.3 alone.
+func (p Plan) newest() bool { return p.Seed%2 == 0 }
+
 // drain is how long a replica serves on that stops.
 func (p Plan) drain() time.Duration { return cmp.Or(p.Drain, 5*time.Second) }
 

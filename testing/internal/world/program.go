@@ -5,6 +5,7 @@ package world
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -165,6 +166,9 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 	}
 	if w.plan.strong() {
 		o.KeyAlgorithm = "ECDSA-P384"
+	}
+	if w.plan.newest() {
+		o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 	}
 	if w.plan.only() {
 		o.Namespace = "shop"

@@ -130,6 +130,7 @@ func (w *World) rest() {
 	w.mu.Unlock()
 	for _, p := range all {
 		w.reach(p, atRest)
+		w.speaksWell(p)
 		w.askedEnough(p)
 		if p.watcher != nil {
 			w.toldAll(p.watcher)
@@ -185,6 +186,21 @@ func (w *World) reach(p *process, when string) {
 				}
 			}
 		}
+	}
+}
+
+// speaksWell looks at whether a replica speaks TLS 1.2, which ManagerOptions.TLS decides.
+func (w *World) speaksWell(p *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := w.network.dial(ctx, w.controlPlane, p.address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	older := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CurvePreferences: cheapest}) //nolint:gosec // whom it calls, others check
+	if err = older.HandshakeContext(ctx); (err != nil) != w.plan.newest() {
+		w.violate("at rest, a client of TLS 1.2 shakes hands with %s, which speaks TLS 1.3 alone (%t): %v", p, w.plan.newest(), err)
 	}
 }
 

@@ -141,4 +141,9 @@ var inRunning = []Defect{
 		"They are renewed at two thirds, give or take a tenth: any replica that runs for long.",
 		[]Edit{{"internal/ca/sign.go", "	return twoThirds + time.Duration(", "	if @ {\n		twoThirds /= 2\n	}\n	return twoThirds + time.Duration("}},
 	},
+	{
+		"tls-unheard", "ManagerOptions.TLS changes nothing.",
+		"It is applied to the tls.Config of the server: a program that asks for TLS 1.3, and a client of TLS 1.2.",
+		[]Edit{{"serve.go", "append(slices.Clip(inherited), o.TLS),", "append(slices.Clip(inherited), o.TLS)[:len(inherited)+map[bool]int{false: 1}[@]],"}},
+	},
 }
