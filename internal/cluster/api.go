@@ -54,6 +54,7 @@ type API struct {
 	reopened time.Time     // the end of the last outage
 	spread   time.Duration // over which requests come back
 	proves   time.Time     // from when on silence proves something again
+	failed   bool          // the last read of a Lease has failed
 }
 
 // ServerTime returns the API server's time, to within a second or so, according to the last response that agreed with
@@ -135,8 +136,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
-	if resp.StatusCode >= http.StatusInternalServerError && r.Method == http.MethodGet && (leases || r.URL.Path == "/version") {
-		t.api.failed()
+	if r.Method == http.MethodGet && (leases || r.URL.Path == "/version") {
+		t.api.read(resp.StatusCode >= http.StatusInternalServerError)
 	}
 	resp.Header.Del("Retry-After") // the caller has its own backoff
 	if watches {                   // its follower knows when it ends
@@ -231,14 +232,16 @@ func (a *API) leave(probe, answered, givenUp bool) {
 	}
 }
 
-// failed records that a Lease, or the first thing that a process asks, could not be read: other replicas may not have read the
-// Lease either, and their watches of it begin again after a pause. What fails for another kind alone proves nothing of them.
-func (a *API) failed() {
+// read records whether a Lease, or the first thing that a process asks, could be read. After a failure, other replicas may have
+// failed to read the Lease until now, and their watches of it begin again after a pause. What fails for another kind alone proves
+// nothing of them.
+func (a *API) read(failed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if proves := time.Now().Add(Rewatched); proves.After(a.proves) {
+	if proves := time.Now().Add(Rewatched); (failed || a.failed) && proves.After(a.proves) {
 		a.proves = proves
 	}
+	a.failed = failed
 }
 
 // observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one

@@ -338,8 +338,12 @@ func TestALeaseThatCannotBeReadMeansThatOthersMayBeDeafToo(t *testing.T) {
 		w.answers(always(http.StatusInternalServerError, "{}"))
 		g.Expect(ask(ctx, through, get)).To(Equal(http.StatusInternalServerError))
 		g.Expect(api.SilentUntil()).To(BeZero(), "one kind can fail for ever")
-		g.Expect(ask(ctx, through, "/apis/coordination.k8s.io/v1/namespaces/cf/leases/one")).To(Equal(http.StatusInternalServerError))
-		g.Expect(api.SilentUntil()).To(BeTemporally("~", time.Now().Add(36*time.Second), time.Second))
+		for _, code := range []int{http.StatusInternalServerError, http.StatusOK} { // they may have failed until the first read that succeeds
+			w.answers(always(code, "{}"))
+			g.Expect(ask(ctx, through, "/apis/coordination.k8s.io/v1/namespaces/cf/leases/one")).To(Equal(code))
+			g.Expect(api.SilentUntil()).To(BeTemporally("~", time.Now().Add(36*time.Second), time.Second))
+			time.Sleep(30 * time.Second)
+		}
 	})
 }
 

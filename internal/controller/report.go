@@ -136,9 +136,9 @@ func (r *Report) observed(c *Controller, plan Plan, first string) {
 	if r == nil {
 		return
 	}
-	waits := ""
-	if first != "" && first != c.desired.Version && c.Serving {
-		waits = first
+	waits := cmp.Or(first, r.waits) // where the Lease cannot be written, it is not known which one is first
+	if first == c.desired.Version || !c.Serving {
+		waits = ""
 	}
 	switch {
 	case waits == r.waits:

@@ -406,10 +406,6 @@ type trust struct {
 	verdicts map[*chain]map[*bundle]verdict
 }
 
-func newTrust() *trust {
-	return &trust{labels: map[string]string{}, bundles: map[string]*bundle{}, verdicts: map[*chain]map[*bundle]verdict{}}
-}
-
 // name numbers CAs in the order in which they appear. Each has a subject of its own.
 func (t *trust) name(subject []byte) string {
 	label, ok := t.labels[string(subject)]

@@ -78,7 +78,7 @@ type rotations struct {
 
 func newRotations(s settings, seed uint64) *rotations {
 	w := &rotations{
-		world: newWorld(pace{slow: s.slow, flaky: s.flaky, longest: s.looks}, seed), settings: s, trust: newTrust(),
+		world: newWorld(pace{slow: s.slow, flaky: s.flaky, longest: s.looks}, seed), settings: s, trust: &trust{labels: map[string]string{}, bundles: map[string]*bundle{}, verdicts: map[*chain]map[*bundle]verdict{}},
 		states: map[int]*certsecret.State{}, authorities: map[string]*ca.Authority{},
 	}
 	w.secret = w.object(newSecret(secretName))

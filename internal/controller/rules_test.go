@@ -45,11 +45,6 @@ func once(c *controller.Config) {
 	direct(c)
 }
 
-func onlyTrust(c *controller.Config) {
-	c.OnlyTrust, c.Serving, c.Lease = true, false, nil
-	direct(c)
-}
-
 func direct(c *controller.Config) {
 	cache := c.Cache.(copies)
 	cache.direct = true
@@ -147,7 +142,9 @@ var _ = It("A process that only sees to the trust mends a caBundle and leaves al
 		webhooks(object)[0]["timeoutSeconds"] = int64(29)
 	})
 	s.put(s.validating, nil, true)
-	s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
+	s.replica(direct, func(c *controller.Config) {
+		c.OnlyTrust, c.Serving, c.Lease, c.Registration = true, false, nil, desired("two", "other")
+	})
 	m := s.mutating.latest().object
 	Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
 	Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))

@@ -46,8 +46,8 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 	if errBefore != nil || errAfter != nil {
 		return
 	}
-	if w.plan.Issued && after.Lineage != before.Lineage {
-		return // a CA that no configuration pins counts as none
+	if after.Lineage != before.Lineage && (w.plan.Issued || time.Since(was.GetCreationTimestamp().Time) < settling) {
+		return // a CA that no configuration pins counts as none, such as each one of replicas that start without a Secret
 	}
 	if before.Lineage != "" && after.Lineage != before.Lineage || after.FormatVersion != before.FormatVersion {
 		w.breaks("the Secret is of the lineage %q and format %d, and was of %q and %d", after.Lineage, after.FormatVersion, before.Lineage, before.FormatVersion)

@@ -163,6 +163,30 @@ func (r release) declares() string {
 	return strings.Join(names, ",")
 }
 
+// aloneNow is in the log of a version that registers in place of an earlier one.
+const aloneNow = "no replica of an earlier version is left"
+
+// isAlone looks at a line by which a version registers in place of another one: that is recorded as gone. The caller holds mu.
+func (w *World) isAlone(who, text string) {
+	if !strings.HasPrefix(text, aloneNow) || w.plan.Modes || w.plan.Unregister || w.troubledSince(time.Now(), spoiled, lapsed, apart, unread) || time.Since(w.watch.ordered) < settling || !w.plan.settled("right") {
+		return
+	}
+	for _, kind := range configurations {
+		last := w.history[kind].last()
+		if last == nil || len(webhooksOf(last)) == 0 {
+			continue
+		}
+		digest := last.GetAnnotations()[webhookconf.VersionAnnotation]
+		lives := func(p *process) bool {
+			return p.release.declares() == w.watch.digests[digest] && !p.leaving && !p.readySince.IsZero()
+		}
+		another := func(p *process) bool { return p.name == who && p.release.declares() != w.watch.digests[digest] }
+		if !w.watch.gone[digest] && slices.ContainsFunc(w.processes, lives) && slices.ContainsFunc(w.processes, another) {
+			w.breaks("%s says that %s, and the version that stands lives", who, text)
+		}
+	}
+}
+
 // recorded looks at the records of versions: one is gone only when no replica lives. The caller holds mu.
 func (w *World) recorded(versions rollout.Versions) {
 	for digest, r := range versions {

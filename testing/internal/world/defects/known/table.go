@@ -87,7 +87,17 @@ var inRooms = []Defect{
 	{
 		"failures-prove", "The silence of replicas whose watches have failed with a 500 counts as death.",
 		"A version is not recorded as gone while a replica of it runs: an API server answers 500 for half a minute and more, in a rollout.",
-		[]Edit{{"internal/cluster/api.go", "	if resp.StatusCode >= http.StatusInternalServerError && r.Method", "	if !@ && resp.StatusCode >= http.StatusInternalServerError && r.Method"}},
+		[]Edit{{"internal/cluster/api.go", "	if r.Method == http.MethodGet && (leases", "	if !@ && r.Method == http.MethodGet && (leases"}},
+	},
+	{
+		"failed-until-now", "Silence counts as death half a minute after the last failure that a replica has seen, although others have seen one since.",
+		"A version is not recorded as gone while a replica of it runs: an API server answers 503 for a minute and more, in a rollout.",
+		[]Edit{{"internal/cluster/api.go", "(failed || a.failed) && proves", "(failed || a.failed && !@) && proves"}},
+	},
+	{
+		"alone-unproved", "A replica that cannot write the Lease says that no replica of an earlier version is left.",
+		"No line of a log is wrong: an API server answers 503 in a rollout.",
+		[]Edit{{"internal/controller/report.go", "	waits := cmp.Or(first, r.waits)", "	before := r.waits\n	if @ {\n		before = \"\"\n	}\n	waits := cmp.Or(first, before)"}},
 	},
 	{
 		"F8", "A stop that meets a change of the steps leaves a configuration without a server.",
