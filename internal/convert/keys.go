@@ -30,12 +30,18 @@ type Keys struct {
 	all      []namedKey           // the last one signs
 	absent   map[string]time.Time // when a key was not among those that were fetched
 	fetching chan struct{}        // holds an element while a call fetches
+	failed   time.Time            // when fetching has failed last; zero after a success
+	why      error                // it has
 }
 
 // A key that was not there is looked for again after absentFor, because its Secret can have been restored. The names of
 // keys are the clients' to write, so no more than maxAbsent are remembered.
+//
+// After an attempt that has failed, no key is looked for that an object can do without, for failedFor: an API server that does
+// not answer would delay each object by the time of a request, and so fail those behind it.
 const (
 	absentFor = time.Minute
+	failedFor = 10 * time.Second
 	maxAbsent = 1024
 )
 
@@ -64,7 +70,7 @@ func (k *Keys) Known() [][]byte {
 
 // signing returns the key that signs.
 func (k *Keys) signing(ctx context.Context) (namedKey, error) {
-	all, err := k.fetched(ctx, func(all []namedKey) bool { return len(all) > 0 })
+	all, err := k.fetched(ctx, 0, func(all []namedKey) bool { return len(all) > 0 })
 	if len(all) > 0 {
 		return all[len(all)-1], nil
 	}
@@ -86,7 +92,7 @@ func (k *Keys) find(ctx context.Context, names []string) (map[string][]byte, err
 		}
 		return missing
 	}
-	all, err := k.fetched(ctx, func(all []namedKey) bool { return len(missing(all)) == 0 })
+	all, err := k.fetched(ctx, failedFor, func(all []namedKey) bool { return len(missing(all)) == 0 })
 	if errors.Is(err, errNoKeys) {
 		return found, nil
 	}
@@ -106,22 +112,29 @@ func (k *Keys) find(ctx context.Context, names []string) (map[string][]byte, err
 
 var errNoKeys = errors.New("the program has none")
 
-// fetched returns the keys, and fetches them before if they are not enough. enough is called with the lock.
-func (k *Keys) fetched(ctx context.Context, enough func([]namedKey) bool) ([]namedKey, error) {
+// fetched returns the keys, and fetches them before if they are not enough. enough is called with the lock. Calls share an
+// attempt, and its failure for so long as patience says.
+func (k *Keys) fetched(ctx context.Context, patience time.Duration, enough func([]namedKey) bool) ([]namedKey, error) {
 	if k == nil {
 		return nil, errNoKeys
 	}
-	look := func() ([]namedKey, bool) {
+	began := time.Now()
+	look := func() (all []namedKey, ok bool, failed error) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.fetching == nil {
 			k.fetching = make(chan struct{}, 1)
 		}
-		return slices.Clone(k.all), enough(k.all)
+		if k.failed.After(began) || time.Since(k.failed) < patience {
+			failed = k.why
+		}
+		return slices.Clone(k.all), enough(k.all), failed
 	}
-	all, ok := look()
+	all, ok, failed := look()
 	if ok || k.Fetch == nil {
 		return all, errNoKeys
+	} else if failed != nil {
+		return all, failed
 	}
 	select {
 	case k.fetching <- struct{}{}:
@@ -129,13 +142,15 @@ func (k *Keys) fetched(ctx context.Context, enough func([]namedKey) bool) ([]nam
 	case <-ctx.Done():
 		return all, context.Cause(ctx)
 	}
-	if all, ok = look(); ok { // another call has fetched them
-		return all, nil
+	if all, ok, failed = look(); ok || failed != nil { // another call has fetched them, or tried to
+		return all, failed
 	}
 	keys, err := k.Fetch(ctx)
-	if err == nil {
-		k.Learn(keys...)
+	k.Learn(keys...)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed = (time.Time{}); err != nil && ctx.Err() == nil {
+		k.failed, k.why = time.Now(), err
 	}
-	all, _ = look()
-	return all, err
+	return slices.Clone(k.all), err
 }

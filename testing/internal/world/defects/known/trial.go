@@ -265,7 +265,7 @@ var inTrial = []Defect{
 	{
 		"key-not-learned", "A replica that knows a key of conversions learns no other one.",
 		"What is kept under a key comes back once the key is published: a replica that starts while another key is in the Secret, and others that know the old one.",
-		[]Edit{{"internal/convert/keys.go", "	if err == nil {\n		k.Learn(keys...)", "	if err == nil && !(@ && len(all) > 0) {\n		k.Learn(keys...)"}},
+		[]Edit{{"internal/convert/keys.go", "	k.Learn(keys...)\n	k.mu.Lock()\n", "	if !@ || len(all) == 0 {\n		k.Learn(keys...)\n	}\n	k.mu.Lock()\n"}},
 	},
 	{
 		"reserve-too-late", "A certificate of an issuer that is close to its end is replaced only when it is over.",
