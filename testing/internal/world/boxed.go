@@ -129,7 +129,7 @@ func (r *reckoning) runs(s boxStep, a ask, ill bool) {
 		to, saw = deny, ""
 	case misfit:
 		to = fail
-	case !s.judges && s.form == byHandForm:
+	case !s.judges && (s.form == byHandForm || s.addsMore()):
 		r.object = s.changed(r.object)
 	case !s.judges && s.form != silentForm:
 		s.changes(r.object)
@@ -273,7 +273,7 @@ func (w *World) packedWell(s *apiServer, one said, of []boxStep, ill bool, began
 			is("is one to a call that step %s leaves out", of[i].name)
 		}
 	}
-	w.tasks.Go(func() { w.shadowsWell(one, of, want.object, ill, settled) })
+	w.tasks.Go(func() { w.shadowsWell(one, of, want.object, want.denied, ill, settled) })
 	if !r.Allowed || one.object == nil {
 		return
 	}

@@ -224,6 +224,13 @@ func (w *World) box(kind, name string, rng *rand.Rand) *unstructured.Unstructure
 	case 2: // one makes a change that cannot be written, and nothing else is amiss
 		all = 0
 		labels[does+w.boxes[rng.IntN(len(w.boxes))].name] = unfit
+	case 3: // some with Ignore fail, and nothing else is amiss
+		all = 0
+		for _, s := range w.boxes {
+			if s.FailurePolicy == admissionregistrationv1.Ignore && rng.IntN(2) == 0 {
+				labels[does+s.name] = []string{fail, panics, elsewhereForbidden}[rng.IntN(3)]
+			}
+		}
 	case 1: // all that have a Timeout take it, and one that has none hangs
 		all = 0
 		for _, s := range w.boxes {

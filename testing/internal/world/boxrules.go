@@ -4,6 +4,7 @@ package world
 // namespace. Some programs have a Namespace for all steps that name none.
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -74,6 +75,25 @@ func (w *World) widen(rng *rand.Rand) {
 			s.Objects.MatchExpressions = append(s.Objects.MatchExpressions, names(metav1.LabelSelectorOpNotIn, ownerLabel, "bob").MatchExpressions...)
 		}
 		s.both = s.rule && slices.Contains(s.Operations, admissionregistrationv1.Create) && rng.IntN(2) == 0
+	}
+}
+
+// likens has all steps of a kind that judge, and all that change it, select the same, half the time: many of them share a call.
+func (w *World) likens(rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		return
+	}
+	models := map[string]boxStep{}
+	for i := range w.boxes {
+		s := &w.boxes[i]
+		of := fmt.Sprint(s.kind.Kind, s.judges)
+		model, found := models[of]
+		if !found {
+			s.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+			model, models[of] = *s, *s
+		}
+		s.Objects, s.Namespaces, s.Conditions, s.AllowClusterCritical = model.Objects, model.Namespaces, model.Conditions, model.AllowClusterCritical
+		s.Operations, s.Reinvoke, s.EveryUpdate = model.Operations, model.Reinvoke, model.EveryUpdate
 	}
 }
 

@@ -190,7 +190,11 @@ func (s boxStep) rawByHand(o metav1.Object) []byte {
 func (s boxStep) changed(o *unstructured.Unstructured) *unstructured.Unstructured {
 	if s.form != byHandForm {
 		o = o.DeepCopy()
-		s.changes(o)
+		if s.changes(o); s.addsMore() {
+			notes := o.GetAnnotations()
+			notes[moreKey] = s.name
+			o.SetAnnotations(notes)
+		}
 		return o
 	}
 	is, err := patched(o, s.rawByHand(o))
@@ -333,9 +337,19 @@ func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1
 		spoils(pod)
 	}
 	response := m.PatchFromPod(req, pod).WithWarnings(saw)
+	if e.addsMore() && response.Allowed {
+		more := jsonpatch.NewOperation("add", "/metadata/annotations/"+moreKey, e.name)
+		response.Patches, response.PatchType = append(response.Patches, more), new(admissionv1.PatchTypeJSONPatch)
+	}
 	pod.Labels, pod.Annotations = nil, nil // too late for the answer
 	return response
 }
+
+// moreKey is an annotation that some steps add to the patch of PatchFromPod.
+const moreKey = noteKey + "more"
+
+// addsMore reports whether the step does.
+func (s boxStep) addsMore() bool { return s.form == patchedForm && s.number%2 == 1 }
 
 // notes has a step in Shadow note the objects that it sees.
 func (s boxStep) notes(c *eirinix.Call, o metav1.Object) { s.sees(c.UID, o) }

@@ -45,10 +45,21 @@ func (s *shadowed) of(id types.UID) map[string][]string {
 // deadline.
 const shadowsRun = 5 * time.Minute
 
-// shadowsWell looks at the objects that the steps in Shadow of a call see, of an object that the call leaves so.
-func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructured, ill, settled bool) {
+// shadowsWell looks at the objects that the steps in Shadow of a call see, of an object that the call leaves so, if it is
+// not denied.
+func (w *World) shadowsWell(one said, of []boxStep, left *unstructured.Unstructured, denied []string, ill, settled bool) {
+	if one.response == nil {
+		return
+	}
+	if !one.response.Allowed {
+		left = one.object // nothing has changed it
+		denies := func(s boxStep) bool { return len(denied) > 0 && s.name == denied[0] }
+		if i := slices.IndexFunc(of, denies); i >= 0 && one.mutating { // which ends the chain
+			of = of[:i]
+		}
+	}
 	shadows := slices.DeleteFunc(slices.Clone(of), func(s boxStep) bool { return s.Mode != eirinix.ModeShadow })
-	if len(shadows) == 0 || one.response == nil || !one.response.Allowed {
+	if len(shadows) == 0 {
 		return
 	}
 	leaves := func(p *process) bool { return p.leaving } // and drops the runs that are left
