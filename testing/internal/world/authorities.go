@@ -366,7 +366,7 @@ func (w *World) changeCallers(f Fault, rng *rand.Rand) {
 		return
 	}
 	w.tell(fate, "has the program trust another CA of callers")
-	w.trustCallers(ca.Bundle(old.CertificatePEM, next.CertificatePEM))
+	w.trustCallers(inAnyOrder(w.stream("callers", int(f.At)), old.CertificatePEM, next.CertificatePEM))
 	if !w.calm(callersFollowed) {
 		return
 	}

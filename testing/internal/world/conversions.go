@@ -350,6 +350,13 @@ func (s *apiServer) convert(ctx context.Context, h hook, object map[string]any, 
 
 // lists has API servers convert many objects at once.
 func (w *World) lists(f Fault, rng *rand.Rand) {
+	w.mu.Lock()
+	w.crowdings++
+	n := w.crowdings
+	w.mu.Unlock()
+	if n == 1 && w.stream("crowd", int(f.At)).IntN(2) == 0 {
+		w.crowds()
+	}
 	w.tell(fate, "lists shops again and again for %s", f.For.Round(time.Second))
 	for until := time.Now().Add(min(f.For, 20*time.Second)); time.Now().Before(until); {
 		w.tasks.Go(func() { w.list(rand.New(rand.NewPCG(rng.Uint64(), 4))) }) //nolint:gosec // a seed decides

@@ -452,7 +452,7 @@ func (w *World) remode() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := slices.Clip(plain)
+	all := append(slices.Clip(plain), reader)
 	for _, step := range plain {
 		all = append(all, step+"-sets")
 	}

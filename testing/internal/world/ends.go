@@ -79,7 +79,8 @@ func (w *World) diesOut(f Fault, rng *rand.Rand) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := w.standing(); calm && now == standing && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, slow, spoiled, lapsed, apart, strange, unissued) && !w.watch.ordered.After(began.Add(-time.Hour)) {
+	again := func(p *process) bool { return p.release.declares() == standing } // which the Deployment has started
+	if now := w.standing(); calm && now == standing && !slices.ContainsFunc(w.processes, again) && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, slow, spoiled, lapsed, apart, strange, unissued) && !w.watch.ordered.After(began.Add(-time.Hour)) {
 		w.breaks("the last replica of the version with the steps %s was killed %s ago, and it is still registered", standing, time.Since(began).Round(time.Second))
 	}
 }
@@ -120,6 +121,10 @@ func (w *World) tellsVersions() {
 	}
 	if time.Since(p.readySince) > 20*time.Second && !slices.ContainsFunc(w.story, told) && w.standing() == standing && w.watch.stirred.Equal(stirred) {
 		w.breaks("another version than that of %s is registered, and its log does not say so", p)
+	}
+	undisturbed := w.standing() == standing && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, strange, unread, unissued)
+	if err := report.Err(); err != nil && undisturbed {
+		w.breaks("another version than that of %s is registered, and its diagnosis calls that a problem: %v", p, err)
 	}
 	if _, found := report.Find(diagnosis.SeveralVersions); !found && w.standing() == standing && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, strange) {
 		w.breaks("another version than that of %s is registered, and its diagnosis does not say so: %s", p, report)

@@ -271,6 +271,9 @@ func (w *World) isolate(f Fault, rng *rand.Rand) {
 	w.excuse(apart, 3*f.For+settling)
 	w.tell(fate, "keeps %s from the API servers for %s", p, (3 * f.For).Round(time.Second))
 	p.wire.hush(true)
+	if w.plan.Converts {
+		w.tasks.Go(func() { w.convertsApart(p, w.stream("apart", int(f.At))) })
+	}
 	w.wait(3 * f.For)
 	p.wire.hush(false)
 }

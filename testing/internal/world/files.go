@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 // filed reports whether certificates come from files, and filesCallers whether the CA of callers does.
@@ -79,6 +81,9 @@ func (w *World) files(held map[string][]byte, wait func(time.Duration) bool) {
 		path := filepath.Join(w.dir(), name)
 		var err error
 		if there {
+			if was, callers := held[name], name == callersName+"-ca.crt"; callers && was != nil && !w.halved(path, content, rng, wait) {
+				return
+			}
 			held[name] = content
 			err = errors.Join(os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path))
 		} else {
@@ -92,4 +97,27 @@ func (w *World) files(held map[string][]byte, wait func(time.Duration) bool) {
 			return
 		}
 	}
+}
+
+// halvedFor is how long a file at most has its first half alone, while it is written.
+const halvedFor = 8 * time.Second
+
+// halved writes the first half of a file of several certificates, half of the time. It returns false at the end of the world.
+func (w *World) halved(path string, content []byte, rng *rand.Rand, wait func(time.Duration) bool) bool {
+	if rng.IntN(2) == 0 {
+		return true
+	}
+	w.excuse(unissued, halvedFor+settling) // a process that starts meanwhile cannot read it
+	if err := os.WriteFile(path, content[:len(content)/2+100], 0o600); err != nil {
+		w.violate("a file cannot be written: %v", err)
+	}
+	return wait(time.Duration(rng.Int64N(int64(halvedFor))))
+}
+
+// inAnyOrder is a bundle of two CAs.
+func inAnyOrder(rng *rand.Rand, a, b []byte) []byte {
+	if rng.IntN(2) == 0 {
+		a, b = b, a
+	}
+	return ca.Bundle(a, b)
 }

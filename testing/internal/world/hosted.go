@@ -1,7 +1,7 @@
 package world
 
 // This file is programs with a controller-runtime manager of their own, which the library is a part of: it is started and stopped
-// with that.
+// with that. In others a step asks for the manager that the library makes.
 
 import (
 	"context"
@@ -17,6 +17,9 @@ import (
 
 // hosted reports whether the program has such a manager.
 func (p Plan) hosted() bool { return p.Seed%16 == 10 && !p.Converts }
+
+// managed reports whether a step of the program asks for the manager that the library makes.
+func (p Plan) managed() bool { return p.Seed%16 == 14 }
 
 // hosts gives the options of a replica a manager of its own, with which it runs.
 func (p *process) hosts(o *eirinix.ManagerOptions) {

@@ -159,7 +159,7 @@ const atOnce = 2 * time.Second
 func (w *World) prompt(s *apiServer, began time.Time, waits bool, v verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if took := time.Since(began); took > atOnce && !waits && !w.troubledSince(began, rough, slow, spoiled, evicted, apart) && !w.excused(unread, began) {
+	if took := time.Since(began); took > atOnce && !waits && w.watch.crowded.Before(began) && !w.troubledSince(began, rough, slow, spoiled, evicted, apart) && !w.excused(unread, began) {
 		w.breaks("%s admitted a pod in %s, although no step waits (%s)", s.name, took.Round(time.Millisecond), v)
 	}
 }
@@ -198,15 +198,15 @@ func (w *World) judge(s *apiServer, a ask, deny string, began time.Time, v verdi
 			if ran := v.object.GetAnnotations()["ran-"+step]; step == reader && ran != "" && whole && p.force[step].IsZero() && !p.covered[step].IsZero() && p.ordered.Add(inForce).Before(now) {
 				p.force[step] = now
 			}
-			if m := w.modes[step+"-sets"]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && v.object.GetAnnotations()["ran-"+step] != "" && w.settledSince(m.since) {
-				w.breaks("%s: step %s-sets is in %s since %s and changes a pod", s.name, step, m.mode, now.Sub(m.since))
+			if m := w.modes[changer(step)]; m.mode != "" && m.mode != eirinix.ModeDeny && m.since.Add(inMode).Before(began) && v.object.GetAnnotations()["ran-"+step] != "" && w.settledSince(m.since) {
+				w.breaks("%s: step %s is in %s since %s and changes a pod", s.name, changer(step), m.mode, now.Sub(m.since))
 			}
 			if !w.mustRun(step, began) {
 				continue
 			}
 			if among(deny, step) && w.denies(step, began) {
 				w.breaks("%s admitted a pod that step %s of every live version denies (called: %s)", s.name, step, v.entries())
-			} else if !among(deny, step) && !w.plan.Judges && w.denies(step+"-sets", began) && v.object.GetAnnotations()["ran-"+step] == "" {
+			} else if !among(deny, step) && !w.plan.Judges && w.denies(changer(step), began) && v.object.GetAnnotations()["ran-"+step] == "" {
 				w.breaks("%s admitted a pod that step %s of every live version has not changed (called: %s)", s.name, step, v.entries())
 			}
 		}
@@ -247,7 +247,7 @@ func (w *World) reachable(began time.Time) bool {
 	late := (w.excused(evicted, began) || w.plan.Issued) && w.excused(slow, began) // an API server learns of another CA too late
 	blind := w.plan.Split && w.excused(lapsed, began)                              // a serving half sees other versions in the Lease alone
 	gaps := w.plan.Unregister && w.plan.Issued                                     // a replica that stops takes its CA away while it still serves
-	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && !late && !gaps && !blind && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
+	return w.watch.lonely.Add(w.plan.Lag+2*time.Second).Before(began) && w.watch.crowded.Before(began) && !late && !gaps && !blind && !w.excused(rough, began) && !w.excused(spoiled, began.Add(-w.watch.late))
 }
 
 // modeOf is the mode that a person has given to a step, by a text in the ConfigMap.

@@ -118,6 +118,7 @@ func (w *World) expects(d time.Duration, words string, still func() bool) {
 		if !w.wait(mostSilent) || !still() {
 			return
 		}
+		w.alarmed(words, began, still)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		looks := func(p *process) bool { return !p.leaving && time.Since(p.began) > mostSilent/2 }

@@ -315,6 +315,9 @@ func (w *World) orders(r release, rng *rand.Rand) {
 
 // changeMode changes the mode of a step.
 func (w *World) changeMode(f Fault, rng *rand.Rand) {
+	if w.changesEntry(w.stream("entries", int(f.At))) {
+		return
+	}
 	if own := w.stream("halves", int(f.At)); own.IntN(6) == 0 && !w.plan.Unregister {
 		w.halves(own)
 		return

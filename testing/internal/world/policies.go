@@ -165,6 +165,7 @@ func (w *World) takeKind(f Fault, rng *rand.Rand) {
 	w.expects(f.For, unreadable, func() bool {
 		return !w.rights.serves() && !w.rights.ill() && !w.saidSince(again, unknown) && !w.saidSince(again, unreadable)
 	})
+	w.rings(f.For, unreadable, func() bool { return !w.rights.serves() && !w.rights.ill() })
 	w.tell(fate, "takes the kind of the policy away for %s", f.For.Round(time.Second))
 	w.policyBecomes(0)
 	w.rights.unserve(true)

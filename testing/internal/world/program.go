@@ -186,6 +186,7 @@ func (w *World) newManager(h *host, c *wire, name, listen string, r release, cha
 }
 
 func (p *process) end() {
+	p.stop()
 	p.leave()
 	p.host.cut(true)
 	p.wire.cut()
@@ -223,10 +224,13 @@ func (p *process) terminate() {
 	p.w.mu.Lock()
 	p.told = true
 	p.w.mu.Unlock()
+	if p.w.stream("haunts "+p.name, 0).IntN(2) == 0 {
+		p.w.haunts(p)
+	}
 	p.leaves()
 	p.w.tell(p, "is told to stop")
 	p.leave()
-	p.stop()
+	p.stops()
 	p.w.tasks.Go(func() { p.w.arrives(p) })
 	p.w.tasks.Go(func() { p.w.trickles(p) })
 	select {
@@ -237,6 +241,7 @@ func (p *process) terminate() {
 		}
 		p.w.stillFollows(p)
 		p.w.lasts(p)
+		p.w.tasks.Go(func() { p.w.calledAtLast(p) })
 	}
 	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {
@@ -254,6 +259,15 @@ func (p *process) leaves() {
 	defer p.w.mu.Unlock()
 	if p.leaving = true; p.leavingAt.IsZero() {
 		p.leavingAt = time.Now()
+	}
+}
+
+// stops tells the replica to stop, by the end of its context or by Stop.
+func (p *process) stops() {
+	if p.runs == nil && p.w.stream("stops "+p.name, 0).IntN(2) == 0 {
+		p.manager.Stop()
+	} else {
+		p.stop()
 	}
 }
 

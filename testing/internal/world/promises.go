@@ -95,6 +95,7 @@ type promises struct {
 	lastRenewed                map[string]time.Time       // when a process has last renewed its certificate
 	pruned                     time.Time                  // when a running program has last taken an old CA away
 	diagnosed                  time.Time                  // when the program was diagnosed at rest
+	crowded                    time.Time                  // until then, calls may wait for others
 }
 
 // excuse lets a promise rest from now on, for d.

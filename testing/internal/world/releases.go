@@ -32,6 +32,7 @@ type release struct {
 	wide     bool // two steps read policies
 	sets     bool // three steps are about replica sets
 	shadow   bool
+	managed  bool // a step asks for the controller-runtime manager, which begins with that
 	records  bool // one step is about Secrets; steps that read wait for those who ask for another kind
 	converts bool
 	thirds   bool // converts the third version of shops
@@ -62,7 +63,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -87,6 +88,14 @@ const denyLabel, slowLabel, failLabel, longLabel, halfway, hangs = "deny", "slow
 
 // stuck has the same step wait for stuckFor, whatever its context says.
 const stuck, stuckFor = "stuck", 50 * time.Second
+
+// sticks waits for that.
+func (r release) sticks() {
+	select {
+	case <-time.After(stuckFor):
+	case <-r.over:
+	}
+}
 
 func annotate(pod *corev1.Pod, key, value string) {
 	if pod.Annotations == nil {
@@ -164,10 +173,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 			case hangs:
 				<-ctx.Done()
 			case stuck:
-				select {
-				case <-time.After(stuckFor):
-				case <-r.over:
-				}
+				r.sticks()
 			}
 			return errors.New("it is to fail")
 		},
@@ -191,6 +197,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				if step == "a" {
 					if err := passes(ctx, pod); err != nil {
 						return err
+					}
+					if r.managed && c.Manager.GetKubeManager() == nil {
+						return errors.New("there is no manager")
 					}
 				}
 				echo(c, step, nil, pod)

@@ -217,16 +217,38 @@ func (w *World) uncrossed(p *process, when string, sent int) {
 
 // leaks looks for goroutines of a process that has ended a while ago.
 func (w *World) leaks(p *process) {
-	if !w.wait(time.Minute) {
+	w.mu.Lock()
+	told := p.told
+	w.mu.Unlock()
+	if told && !w.wait(endedWithin) {
 		return
 	}
+	if told && !w.leftBy(p, endedWithin, true) {
+		return
+	}
+	if w.wait(time.Minute) {
+		w.leftBy(p, time.Minute, false)
+	}
+}
+
+// endedWithin is how long after its end a process that was told to stop may have goroutines: those of connections that are closed.
+const endedWithin = 2 * time.Second
+
+// leftBy looks for goroutines of a process that has ended so long ago, and reports whether there are some. Those that are in a step
+// may be left out, because it can ignore its context.
+func (w *World) leftBy(p *process, ago time.Duration, steps bool) (some bool) {
 	var all strings.Builder
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
 	for stack := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(stack, fmt.Sprintf("%q:%q", processLabel, p.name)) {
-			w.violate("%s has ended a minute ago and left a goroutine: %s", p, stack)
+		if !strings.Contains(stack, fmt.Sprintf("%q:%q", processLabel, p.name)) {
+			continue
 		}
+		if some = true; steps && strings.Contains(stack, "release.sticks") {
+			continue
+		}
+		w.violate("%s has ended %s ago and left a goroutine: %s", p, ago, stack)
 	}
+	return some
 }
 
 // processLabel is the label of the goroutines of a process.
@@ -308,6 +330,7 @@ func (w *World) complete() {
 		}
 		w.pins(kind, object)
 		w.ours(kind, object)
+		w.shadowed(kind, webhooksOf(object))
 		w.ownedWell(kind, object)
 		names := ""
 		for _, h := range webhooksOf(object) {

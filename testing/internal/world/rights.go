@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
@@ -212,6 +213,7 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 	w.excuse(why, f.For+remembered)
 	if r.verb == "list" && r.resource == policies.Resource && w.plan.Reads {
 		w.expects(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
+		w.rings(f.For, unreadable, func() bool { return w.rights.deny(r.verb, r.resource) && !w.rights.ill() })
 	}
 	if r.verb == "watch" && why != unread && !w.plan.Split && w.rights.held(r.verb, r.resource) {
 		w.tasks.Go(func() { w.polls(r, f.For) })
@@ -228,7 +230,11 @@ func (w *World) takeRight(f Fault, rng *rand.Rand) {
 		w.tasks.Go(w.repairsByCopy)
 	}
 	if r.resource == "mutatingwebhookconfigurations" && rng.IntN(2) == 0 && w.wait(time.Duration(rng.Int64N(int64(5*time.Second)))) {
-		w.estranges(belongings[0], r.resource)
+		if own := w.stream("blanks", int(f.At)); own.IntN(2) == 0 {
+			w.blanks(belongings[0], r.resource, own)
+		} else {
+			w.estranges(belongings[0], r.resource)
+		}
 	}
 	if polling && w.wait(settling+time.Duration(rng.Int64N(int64(time.Minute)))) { // all replicas poll by then
 		w.rollout(Fault{For: time.Minute}, rng)
@@ -401,6 +407,11 @@ func (w *World) estranges(b belonging, resource string) {
 	}
 	w.observe()
 	w.tasks.Go(func() { w.failing(b, resource, stranger.CertificatePEM) })
+	w.tasks.Go(func() {
+		w.blamesBundle(b, diagnosis.UnknownAuthority, func() bool {
+			return w.rights.deny("update", resource) && bytes.Equal(bundlesOf(w.find(b.kind, b.namespace, b.name)), stranger.CertificatePEM)
+		})
+	})
 }
 
 // failing sees that the metric of failed passes tells of a write that is refused: of a configuration that holds a CA of another client.

@@ -23,7 +23,7 @@ import (
 const first, second, third = "v1", "v2", "v3"
 
 // shop is the truth about a shop. Each version has a note of its own. v2 knows only tens of the size, no width of a shelf, and no
-// shelf in the cellar, of its hours only when they begin, and the sign as an annotation. v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
+// shelf in the cellar, of its hours only when they begin, the sign as an annotation, and the street as a label. v3 tells the size in words. The mark was written in v3, whose Go type does not know it, so the hub has it too.
 type shop struct {
 	name, uid string
 	labels    map[string]any
@@ -36,6 +36,7 @@ type shop struct {
 	hours     []hours
 	opened    int64 // hours, ever
 	sign      string
+	street    string
 	visitors  int64 // of its status, which v3 does not know; 0 for none
 }
 
@@ -105,6 +106,9 @@ func newShop(version, name string, size int64, rng *rand.Rand) shop {
 	if rng.IntN(2) == 0 {
 		s.sign = "at first"
 	}
+	if s.uid[0]%2 == 0 {
+		s.street = "first"
+	}
 	if version == second {
 		s.size -= s.size % 10
 	}
@@ -146,7 +150,23 @@ func (s shop) rewrites(object map[string]any, version string) {
 			notes[signKey] = s.sign
 		}
 		o.SetAnnotations(notes)
+		labelled(o, s.street)
 	}
+}
+
+// labelled sets the label that is the street in v2; empty for none.
+func labelled(o *unstructured.Unstructured, street string) {
+	all := o.GetLabels()
+	if delete(all, streetKey); street != "" {
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[streetKey] = street
+	}
+	if len(all) == 0 {
+		all = nil
+	}
+	o.SetLabels(all)
 }
 
 // says writes the note of a version.
@@ -162,7 +182,7 @@ func (s *shop) says(version, text string) {
 
 // edit changes something that a version shows.
 func (s *shop) edit(version string, rng *rand.Rand) {
-	switch n := rng.IntN(9); {
+	switch n := rng.IntN(10); {
 	case n == 6:
 		s.opens(version, rng)
 	case n == 7:
@@ -172,6 +192,8 @@ func (s *shop) edit(version string, rng *rand.Rand) {
 		}
 	case n == 8:
 		s.sign = []string{"", "changed in " + version}[rng.IntN(2)]
+	case n == 9:
+		s.street = []string{"", "in-" + version}[rng.IntN(2)]
 	case n == 3 && version == third:
 		s.mark = fmt.Sprint("for the ", rng.IntN(1000))
 	case n == 0:
@@ -219,8 +241,8 @@ func (s shop) spec(version string) map[string]any {
 	if len(open) > 0 {
 		spec["hours"] = open
 	}
-	marks, signs := map[string]string{first: s.mark, third: s.mark}, map[string]string{first: s.sign, third: s.sign}
-	for name, text := range map[string]string{"sign": signs[version], "text": s.text, "note": s.notes[version], "mark": marks[version]} {
+	marks, signs, streets := map[string]string{first: s.mark, third: s.mark}, map[string]string{first: s.sign, third: s.sign}, map[string]string{first: s.street, third: s.street}
+	for name, text := range map[string]string{"sign": signs[version], "street": streets[version], "text": s.text, "note": s.notes[version], "mark": marks[version]} {
 		if text != "" {
 			spec[name] = text
 		}
@@ -228,8 +250,8 @@ func (s shop) spec(version string) map[string]any {
 	return spec
 }
 
-// owner is an annotation that is its client's, and signKey the one that is the sign in v2.
-const owner, signKey = group + "/owner", group + "/sign"
+// owner is an annotation that is its client's, signKey the one that is the sign in v2, and streetKey the label that is the street there.
+const owner, signKey, streetKey = group + "/owner", group + "/sign", group + "/street"
 
 // in is the shop in a version, as its client writes it first.
 func (s shop) in(version string) map[string]any {
@@ -237,8 +259,15 @@ func (s shop) in(version string) map[string]any {
 	if s.sign != "" && version == second {
 		metadata["annotations"].(map[string]any)[signKey] = s.sign
 	}
-	if s.labels != nil {
-		metadata["labels"] = maps.Clone(s.labels)
+	labels := maps.Clone(s.labels)
+	if s.street != "" && version == second {
+		if labels == nil {
+			labels = map[string]any{}
+		}
+		labels[streetKey] = s.street
+	}
+	if labels != nil {
+		metadata["labels"] = labels
 	}
 	object := map[string]any{"apiVersion": group + "/" + version, "kind": "Shop", "metadata": metadata, "spec": s.spec(version)}
 	if s.visitors > 0 && version != third {
@@ -285,21 +314,21 @@ var converters = map[string]struct {
 				}
 				shelves = append(shelves, map[string]any{"name": named["name"]})
 			}
-			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"], "hours": begins(spec["hours"]), "sign": spec["sign"]})
+			return present(map[string]any{"replicas": size - size%10, "shelves": shelves, "text": spec["text"], "hours": begins(spec["hours"]), "sign": spec["sign"], "street": spec["street"]})
 		},
 		to: func(spec map[string]any) map[string]any {
-			return present(map[string]any{"size": spec["replicas"], "shelves": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
+			return present(map[string]any{"size": spec["replicas"], "shelves": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"], "street": spec["street"]})
 		},
 	},
 	third: {
 		from: func(spec map[string]any) map[string]any {
 			size, _ := spec["size"].(int64)
-			return present(map[string]any{"scale": inWords(size), "racks": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
+			return present(map[string]any{"scale": inWords(size), "racks": spec["shelves"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"], "street": spec["street"]})
 		},
 		to: func(spec map[string]any) map[string]any {
 			scale, _ := spec["scale"].(string)
 			size, _ := strconv.ParseInt(strings.TrimSuffix(scale, " m2"), 10, 64)
-			return present(map[string]any{"size": size, "shelves": spec["racks"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"]})
+			return present(map[string]any{"size": size, "shelves": spec["racks"], "text": spec["text"], "hours": spec["hours"], "sign": spec["sign"], "street": spec["street"]})
 		},
 	},
 }
@@ -318,8 +347,16 @@ func begins(all any) any {
 	return left
 }
 
-// signs moves the sign of a shop from its spec into an annotation, or back.
+// signs moves the sign of a shop from its spec into an annotation, and the street into a label, or back.
 func signs(shop *unstructured.Unstructured, to string) {
+	if spec, _ := shop.Object["spec"].(map[string]any); to == second {
+		street, _ := spec["street"].(string)
+		delete(spec, "street")
+		labelled(shop, street)
+	} else if street := shop.GetLabels()[streetKey]; street != "" {
+		spec["street"] = street
+		labelled(shop, "")
+	}
 	notes := shop.GetAnnotations()
 	spec, _ := shop.Object["spec"].(map[string]any)
 	switch sign, ok := spec["sign"].(string); {
@@ -351,7 +388,9 @@ type Shop struct {
 		Text  string `json:"text,omitempty"`
 		Racks []rack `json:"racks,omitempty"`
 		Sign  string `json:"sign,omitempty"`
-		Hours []open `json:"hours,omitempty"`
+
+		Street string `json:"street,omitempty"`
+		Hours  []open `json:"hours,omitempty"`
 	} `json:"spec"`
 }
 

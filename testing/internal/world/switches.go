@@ -25,7 +25,7 @@ func (w *World) switches(step string, shadow bool) {
 		return
 	}
 	kind := configurations[1]
-	if strings.HasSuffix(step, "-sets") {
+	if strings.HasSuffix(step, "-sets") || step == reader {
 		kind = configurations[0]
 	}
 	w.mu.Lock()

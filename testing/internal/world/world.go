@@ -67,6 +67,7 @@ type World struct {
 	rng         *rand.Rand
 	started     int
 	loads       int
+	crowdings   int
 	processes   []*process
 	wanted      release
 	generation  int // of the Deployment
@@ -131,6 +132,7 @@ func newWorld(plan Plan) *World {
 	if plan.Boxes {
 		w.boxes = drawBoxes(w.stream("boxes", 0), plan.Modes && plan.settled("mode", "restore", "right", "namespace", audits))
 		w.widen(w.stream("wide boxes", 0))
+		w.likens(w.stream("like boxes", 0))
 		for i := range w.releases {
 			w.releases[i].boxes = w.boxes
 		}
