@@ -48,9 +48,30 @@ type sentCall struct {
 	failed   bool // a step of it has failed
 }
 
-// addVault gives the Manager the step about Secrets.
-func addVault(m *eirinix.ExtensionManager) error {
-	judge := func(_ context.Context, c *eirinix.Call, secret *corev1.Secret) error {
+// vaulted is a Secret that the step about Secrets reads, its label, and its data.
+const vaulted, vaultedToken = "vaulted", "token-of-a-secret-that-is-read"
+
+// vaults reports whether the step reads Secrets.
+func (p Plan) vaults() bool { return p.Records && !p.Reads && p.settled("right") && !p.audits() }
+
+// secretThatIsRead is that Secret.
+func secretThatIsRead() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: vaulted, Labels: map[string]string{vaulted: "yes"}}, Data: map[string][]byte{"token": []byte(vaultedToken)}}
+}
+
+// addVault gives the Manager the step about Secrets, which can read others.
+func addVault(m *eirinix.ExtensionManager, reads bool) error {
+	settings := eirinix.Settings{}
+	if reads {
+		settings.Reads = []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{"shop"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{vaulted: "yes"}}, MaxStale: eirinix.AnyAge}}
+	}
+	judge := func(ctx context.Context, c *eirinix.Call, secret *corev1.Secret) error {
+		if reads {
+			var all corev1.SecretList
+			if err := c.Reader().List(ctx, &all); err != nil {
+				return err
+			}
+		}
 		c.Warn("it holds %s", secret.Data["token"])
 		if secret.Labels[denyLabel] != "" {
 			return eirinix.Deny("%s denies %s", vault, secret.Data["token"])
@@ -58,7 +79,7 @@ func addVault(m *eirinix.ExtensionManager) error {
 		return nil
 	}
 	return m.AddExtension(eirinix.Validation[*corev1.Secret]{
-		ID: vault, Create: judge,
+		ID: vault, Settings: settings, Create: judge,
 		Update: func(ctx context.Context, c *eirinix.Call, _, secret *corev1.Secret) error {
 			return judge(ctx, c, secret)
 		},

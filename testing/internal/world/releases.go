@@ -34,6 +34,7 @@ type release struct {
 	shadow   bool
 	managed  bool // a step asks for the controller-runtime manager, which begins with that
 	records  bool // one step is about Secrets; steps that read wait for those who ask for another kind
+	vaults   bool // and reads some
 	converts bool
 	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
@@ -63,7 +64,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), vaults: p.vaults(), records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -139,7 +140,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, addSets(m), addGuard(m), addCensus(m))
 	}
 	if r.records {
-		errs = append(errs, addVault(m))
+		errs = append(errs, addVault(m, r.vaults))
 	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))

@@ -105,6 +105,9 @@ func (w *World) rest() {
 		if w.plan.Reads { // nothing notices a dead connection here, so watches are short
 			bound += 3600 / 20
 		}
+		if w.plan.vaults() {
+			bound += 3600 / 20
+		}
 		if w.plan.Wide {
 			bound += 3 * 3600 / 20
 		}

@@ -302,6 +302,9 @@ func (w *World) makeCluster() (err error) {
 		objects = append(objects, w.plan.policy(1))
 		w.policies, w.generations = []policyVersion{{generation: 1, from: w.began}}, 1
 	}
+	if w.plan.vaults() {
+		objects, w.recordings.tokens = append(objects, secretThatIsRead()), append(w.recordings.tokens, vaultedToken)
+	}
 	for n := range tenants {
 		if w.plan.Wide {
 			objects = append(objects, tenant(n, n%floors))
