@@ -82,6 +82,11 @@ var inStates = []Defect{
 		[]Edit{{"internal/convert/metadata.go", "	for _, name := range changeable {\n		was, is := arrived", "	for _, name := range changeable[map[bool]int{true: 1}[@]:] {\n		was, is := arrived"}},
 	},
 	{
+		"told-in-what-was-read", "A recording holds the data of Secrets that steps have read.",
+		"No recording holds the data of a Secret: a step that reads Secrets.",
+		[]Edit{{"internal/record/compose.go", "		x.walk(object, at, false)\n		return object\n", "		if !@ {\n			x.walk(object, at, false)\n		}\n		return object\n"}},
+	},
+	{
 		"recordings-fill-up", "After 64 MiB of recorded calls, no more are recorded.",
 		"Each call that is answered is recorded: many large calls.",
 		[]Edit{{"internal/record/recorder.go", "			r.settle(r.writeOne(c))\n		}\n		c.release()\n", "			r.settle(r.writeOne(c))\n		}\n		if !@ {\n			c.release()\n		}\n"}},
