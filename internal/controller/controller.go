@@ -38,7 +38,8 @@ const (
 	// firstRetry and lastRetry bound the delay after a failed pass.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 
-	// announceTimeout bounds the request that records that a replica leaves its version.
+	// announceTimeout bounds a request with which a process ends: it records that a replica leaves its version, or takes back
+	// half of a registration.
 	announceTimeout = 2 * time.Second
 
 	// actionsAtOnce bounds the writes in a row of one Reconcile. A whole rotation needs fewer.
@@ -155,6 +156,7 @@ type Controller struct {
 	managers          map[string]string // the last other client that wrote a configuration, by the configuration's name
 	registered        map[string]bool   // configurations that have been in order at least once
 	spread            time.Time         // until then, an API server may use a caBundle of before, which did not trust this replica
+	undone            time.Time         // until then, no entries are written, because half of them was refused
 	doubtedAt         time.Time         // since when API servers have trusted other replicas and not this one
 	unreached         int               // how often in a row the registration itself has rejected the write of the Lease
 	wasReady          bool

@@ -173,6 +173,9 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		c.Report.logLimited(c.Log, "waiting for objects that this program does not create", strings.Join(absent, ", "))
 	}
 	now, lacks := c.Now(), plan.Missing != ""
+	if now.Before(c.undone) {
+		again = c.undone
+	}
 	trustAt, trustTimes := c.trustDrift.of(string(plan.Want)).look("caBundle", !lacks, now)
 	for _, conf := range o.all {
 		if !c.registersIn(conf, first) {
@@ -249,7 +252,7 @@ func (c *Controller) outgrown(o Observation, plan Plan) bool {
 
 // registersIn reports whether this version's entries belong in a configuration.
 func (c *Controller) registersIn(conf observed, first string) bool {
-	if !c.Registers || c.OnlyTrust || first != c.desired.Version || c.removing.Load() {
+	if !c.Registers || c.OnlyTrust || first != c.desired.Version || c.removing.Load() || c.Now().Before(c.undone) {
 		return false
 	}
 	if c.unknown && c.registered[conf.Name()] && conf.found.Version != c.desired.Version && conf.found.Version != "" {
@@ -295,10 +298,11 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 		}
 		if err != nil {
 			for _, half := range created { // half a registration would reject objects forever
-				if wait.Transient(err) || conflicts(err) || wait.Vanished(err) {
+				later := wait.Transient(err) || conflicts(err) || wait.Vanished(err)
+				if later && !errors.Is(err, context.Canceled) { // else this process ends
 					break // a later pass completes it
 				}
-				if _, undo := half.Delete(ctx, nil); undo != nil {
+				if undo := c.undo(ctx, half); undo != nil {
 					err = errors.Join(err, undo)
 				}
 			}
@@ -317,6 +321,16 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 		c.registered[conf.Name()] = true
 	}
 	return did, nil
+}
+
+// undo takes back half of a registration, also if this process ends meanwhile. The next try comes some time later: the changes that
+// this process makes wake it.
+func (c *Controller) undo(ctx context.Context, half webhookconf.Configuration) error {
+	c.undone = c.Now().Add(lastRetry)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	_, err := half.Delete(ctx, nil)
+	return err
 }
 
 // readOwner reads the Namespace that is to own the configurations. One that was deleted and made again has another UID. A
