@@ -8,6 +8,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
+	"slices"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func (w *World) writesOf(names ...string) (n int) {
 }
 
 // registersAgain looks at a second registration: it writes nothing.
-func (w *World) registersAgain(r release, began time.Time, before int) {
+func (w *World) registersAgain(r release, began time.Time, before, lease int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last, since := w.watch.lastOrder, w.watch.lastOrdered
@@ -84,6 +85,12 @@ func (w *World) registersAgain(r release, began time.Time, before int) {
 	if n := w.writesOf(names...) - before; n > 0 && last == r.name && w.plan.Split && !w.plan.Issued && w.plan.CALifetime == 0 && w.plan.Leaf == 0 &&
 		w.watch.stirred.Before(since) && w.settledSince(since) && w.isSteady(since) {
 		w.breaks("RegisterExtensions of %s has written %d times, and the one before has registered the same", r.name, n)
+	}
+	other := func(p *process) bool {
+		return p.release.name != r.name || p.readySince.IsZero() || p.readySince.After(since)
+	}
+	if n := w.writesOf(belongings[3].name) - lease; n > 0 && last == r.name && !w.plan.Issued && w.watch.stirred.Before(since) && w.settledSince(since) && !slices.ContainsFunc(w.processes, other) && !w.plan.Modes {
+		w.breaks("RegisterExtensions of %s has written the Lease %d times, and the one before has registered the same", r.name, n)
 	}
 }
 

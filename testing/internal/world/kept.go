@@ -77,29 +77,6 @@ func (w *World) pins(kind string, object *unstructured.Unstructured) {
 	}
 }
 
-// isRegistered looks at the configurations after RegisterExtensions has succeeded: they hold each step that has a call of its own.
-func (w *World) isRegistered(r release, began time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.watch.ordered.Equal(began) && w.watch.ordered.After(began) || w.watch.damaged.After(began) || w.troubledSince(began, slow, spoiled, lapsed, strange) {
-		return
-	}
-	for _, kind := range configurations {
-		for _, step := range r.steps {
-			name, mutates := step, kind == configurations[0]
-			if step != reader && mutates {
-				name += "-sets"
-			}
-			if step == reader && !mutates || step != reader && !r.isolated[step] || mutates && r.judges {
-				continue
-			}
-			if !slices.ContainsFunc(webhooksOf(w.history[kind].last()), func(h hook) bool { return strings.HasPrefix(h.Name, name+".") }) {
-				w.breaks("RegisterExtensions of %s has succeeded, and the %s lacks step %s", r.name, kind, name)
-			}
-		}
-	}
-}
-
 // ownedWell looks at the owner of a configuration at rest, and at the deployment that it belongs to. The caller holds mu.
 func (w *World) ownedWell(kind string, object *unstructured.Unstructured) {
 	for _, owner := range slices.DeleteFunc(object.GetOwnerReferences(), isMarked) {

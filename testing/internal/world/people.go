@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -252,65 +251,6 @@ func (w *World) await(r release) bool {
 		}
 	}
 	return false
-}
-
-// registersEvery is how often the CronJob of a split deployment runs.
-const registersEvery = 3 * time.Minute
-
-// cron is that CronJob. While a rollout is under way it is still that of the version before: the serving half comes first.
-func (w *World) cron() {
-	rng := w.stream("cron", 0)
-	last := w.releases[0]
-	for wait := time.Second; w.wait(wait); wait = registersEvery {
-		w.mu.Lock()
-		wanted, suspended := w.wanted, w.watch.suspended
-		rolls := slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation })
-		w.mu.Unlock()
-		if time.Now().Before(suspended) {
-			continue
-		}
-		if !rolls && !wanted.crashes {
-			last = wanted
-		}
-		w.orders(last, rng)
-	}
-}
-
-func (w *World) register(f Fault, rng *rand.Rand) {
-	r := w.live(rng)
-	if len(w.releases) > 1 && rng.IntN(2) == 0 { // the serving half first
-		w.rollout(f, rng)
-		w.mu.Lock()
-		r = w.wanted
-		w.mu.Unlock()
-		if !w.await(r) {
-			return
-		}
-	}
-	w.orders(r, rng)
-}
-
-// ordersWithin is how long RegisterExtensions takes at most: some seconds where no API server answers.
-const ordersWithin = 25 * time.Second
-
-func (w *World) orders(r release, rng *rand.Rand) {
-	w.mu.Lock()
-	w.watch.ordered = time.Now()
-	clear(w.watch.force) // it registers its steps, and no others
-	before := w.writesOf(belongings[0].name, belongings[1].name, belongings[2].name)
-	w.mu.Unlock()
-	w.tool("registers "+r.name, r, rng, func(_ context.Context, m *eirinix.ExtensionManager) error {
-		began := time.Now()
-		err := m.RegisterExtensions()
-		if took := time.Since(began); took > ordersWithin {
-			w.violate("RegisterExtensions has taken %s: %v", took.Round(time.Second), err)
-		}
-		if err == nil {
-			w.isRegistered(r, began)
-			w.registersAgain(r, began, before)
-		}
-		return err
-	})
 }
 
 // changeMode changes the mode of a step.
