@@ -215,7 +215,7 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		w.suspends(own)
 		return
 	}
-	deed := ""
+	deed, was := "", w.find("Secret", namespace, issuedName)
 	f.For = min(3*f.For, issuedFor/6, w.plan.Lasts-quiet-settling-f.At)
 	switch rng.IntN(7) {
 	case 0:
@@ -248,6 +248,9 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		w.tell(named("the issuer"), "%s its Secret, for %s", deed, f.For.Round(time.Second))
 		w.expects(f.For, withoutCertificate, w.unserved)
 		w.wait(f.For)
+		if own := w.stream("puts back", int(f.At)); own.IntN(3) == 0 && w.putsBack(was) {
+			return
+		}
 	} else if rng.IntN(2) == 0 {
 		w.withdraws(rng)
 		return

@@ -34,6 +34,10 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 		w.forgets(f, own)
 		return
 	}
+	if own := w.stream("serving half", int(f.At)); w.plan.Split && !w.plan.Issued && own.IntN(2) == 0 {
+		w.restartsEmptied(own)
+		return
+	}
 	b := belongings[rng.IntN(len(belongings))]
 	w.unseen(f, rng, func() { w.loses(b) })
 }
@@ -145,6 +149,9 @@ func (w *World) contest(f Fault, rng *rand.Rand) {
 // unregister has each replica take the registration away, for which it lacks the right, and deletes a configuration later. It is
 // repaired as before.
 func (w *World) unregister(f Fault, _ *rand.Rand) {
+	if own := w.stream("half", int(f.At)); own.IntN(4) == 0 && w.startsHalf() {
+		return
+	}
 	if own := w.stream("stored", int(f.At)); w.plan.Converts && own.IntN(3) == 0 {
 		w.unregisters(own)
 		return
@@ -312,6 +319,11 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 			stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
 			if err != nil {
 				return "", err
+			}
+			if rng.IntN(2) == 0 {
+				if known, err := forges(object, stranger); known || err != nil {
+					return "puts another CA, and a forged signature of ours for it, into", err
+				}
 			}
 			object.Object["data"] = map[string]any{
 				"ca.crt": encoded(stranger.CertificatePEM), "tls.crt": encoded(stranger.CertificatePEM), "tls.key": encoded(stranger.PrivateKeyPEM),

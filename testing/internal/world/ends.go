@@ -63,9 +63,9 @@ func (w *World) diesOut(f Fault, rng *rand.Rand) {
 	stays := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.declares() != standing && !p.leaving && !p.readySince.IsZero() })
 	all := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.release.declares() != standing || p.leaving })
 	calm = !w.troubledSince(time.Now().Add(-settling), rough, slow, spoiled, lapsed, apart, strange, unissued, unread)
-	stirred := w.watch.stirred
+	stirred, again := w.watch.stirred, w.wanted.declares() == standing // it comes back
 	w.mu.Unlock()
-	if standing == "" || !stays || len(all) == 0 {
+	if standing == "" || !stays || again || len(all) == 0 {
 		return
 	}
 	w.excuse(rough, settling)
@@ -79,8 +79,8 @@ func (w *World) diesOut(f Fault, rng *rand.Rand) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	again := func(p *process) bool { return p.release.declares() == standing } // which the Deployment has started
-	if now := w.standing(); calm && now == standing && !slices.ContainsFunc(w.processes, again) && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, slow, spoiled, lapsed, apart, strange, unissued) && !w.watch.ordered.After(began.Add(-time.Hour)) {
+	back := func(p *process) bool { return p.release.declares() == standing } // which the Deployment has started
+	if now := w.standing(); calm && now == standing && !slices.ContainsFunc(w.processes, back) && w.watch.stirred.Equal(stirred) && !w.troubledSince(began, slow, spoiled, lapsed, apart, strange, unissued) && !w.watch.ordered.After(began.Add(-time.Hour)) {
 		w.breaks("the last replica of the version with the steps %s was killed %s ago, and it is still registered", standing, time.Since(began).Round(time.Second))
 	}
 }

@@ -90,7 +90,11 @@ func (w *World) any(rng *rand.Rand) *process {
 
 func (w *World) killOne(f Fault, rng *rand.Rand) {
 	if own := w.stream("dies out", int(f.At)); own.IntN(2) == 0 && len(w.releases) > 1 && !w.plan.Split && !w.plan.Unregister && !w.plan.Judges && !w.plan.Modes && w.plan.settled("right") {
-		w.diesOut(f, own)
+		if own.IntN(2) == 0 {
+			w.revives(own)
+		} else {
+			w.diesOut(f, own)
+		}
 		return
 	}
 	if p := w.any(rng); p != nil {

@@ -70,6 +70,8 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 	}
 	took, slack := time.Since(before.Since), w.plan.slack()
 	switch {
+	case before.Phase == ca.Staged && after.Phase == ca.Staged && after.NextID != before.NextID:
+		w.breaks("the rotation has staged the CA %d, and stages the CA %d now", before.NextID, after.NextID)
 	case after.Phase == before.Phase && after.CurrentID == before.CurrentID:
 		return
 	case before.Phase == ca.Staged && (after.Phase != ca.Retaining || after.CurrentID != before.NextID):
@@ -81,6 +83,26 @@ func (w *World) phases(was, is *unstructured.Unstructured) {
 		w.breaks("the old CA leaves the Secret %s after the new one began to sign", took.Round(time.Second))
 	case time.Since(after.Since) > written+w.plan.Lag+slack:
 		w.breaks("the rotation is %s, and says that it has been so since %s ago", after.Phase, time.Since(after.Since).Round(time.Second))
+	}
+}
+
+// formed looks at the state that the program has written: its phase says which CAs there are. The caller holds mu.
+func (w *World) formed(is *unstructured.Unstructured) {
+	if is == nil {
+		return
+	}
+	state, err := decode(is)
+	if err != nil {
+		return // another client has written it
+	}
+	next := slices.IndexFunc(state.Generations, func(g certsecret.Generation) bool { return g.ID == state.NextID })
+	switch {
+	case state.Phase == ca.Staged && (next < 0 || state.NextID == state.CurrentID || len(state.Generations[next].PrivateKeyPEM) == 0):
+		w.breaks("the rotation is staged, and the Secret has no other CA that could sign (%v)", state)
+	case state.Phase != ca.Staged && state.NextID != 0:
+		w.breaks("the rotation is %s, and the Secret has the next CA %d (%v)", state.Phase, state.NextID, state)
+	case state.Phase == ca.Steady && len(state.Generations) > 1:
+		w.breaks("no rotation is under way, and the Secret trusts %d CAs (%v)", len(state.Generations), state)
 	}
 }
 

@@ -128,6 +128,9 @@ func (w *World) annotates(rng *rand.Rand) {
 		w.violate("an annotation cannot be written: %v", err)
 	}
 	w.wrote(theSecret)
+	if !w.plan.Split && rng.IntN(3) == 0 {
+		w.tasks.Go(func() { w.losesStaged(before, rng) })
+	}
 	within := rotationBegins
 	if w.plan.Split {
 		if w.plan.Seed%2 == 0 { // the serving half stages the next CA, and cannot publish it
@@ -199,5 +202,35 @@ func (w *World) distrusted(state *certsecret.State) {
 				}
 			}
 		}
+	}
+}
+
+// losesStaged deletes the Secret within moments of the write that stages the next CA. Replicas that live know of the rotation, or of
+// the request for it, so it comes.
+func (w *World) losesStaged(before *certsecret.State, rng *rand.Rand) {
+	version := ""
+	for began, staged := time.Now(), false; !staged; {
+		if time.Since(began) > 2*asksWithin || !w.wait(20*time.Millisecond) {
+			return
+		}
+		if found := w.find("Secret", namespace, theSecret); found != nil && found.GetResourceVersion() != version {
+			version = found.GetResourceVersion()
+			state := w.state()
+			staged = state != nil && state.Phase == ca.Staged
+		}
+	}
+	if !w.wait(time.Duration(rng.Int64N(int64(time.Second)))) {
+		return
+	}
+	began := time.Now()
+	if known := w.loses(belongings[2]); !known || !w.wait(2*rotationBegins) {
+		return
+	}
+	after := w.state()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if after != nil && after.Lineage == before.Lineage && after.CurrentID <= before.CurrentID && !w.watch.damaged.After(began.Add(time.Millisecond)) &&
+		!w.troubledSince(began, rough, slow, spoiled, apart, unissued, strange) && w.watch.lonely.Before(began) && w.watch.undone.Before(began) && w.watch.held == nil {
+		w.breaks("the Secret was deleted %s ago amid a rotation that was asked for, and the CA %d signs as before", time.Since(began).Round(time.Second), after.CurrentID)
 	}
 }

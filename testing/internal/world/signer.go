@@ -10,12 +10,14 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix"
@@ -137,12 +139,17 @@ func (w *World) readsTrust(within time.Duration, n int64) {
 	}
 }
 
+// isPending reports whether a request for a certificate waits for its answer.
+func (w *World) isPending() bool {
+	return slices.ContainsFunc(w.api.Objects(), func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "CertificateSigningRequest" && !isAnswered(o)
+	})
+}
+
 // askedEnough sees that a replica at rest watches no request for a certificate that is answered.
 func (w *World) askedEnough(p *process) {
-	for _, o := range w.api.Objects() {
-		if o.GetKind() == "CertificateSigningRequest" && !isAnswered(o) {
-			return // of this replica, or of another one
-		}
+	if w.isPending() {
+		return // for this replica, or for another one
 	}
 	p.wire.mu.Lock()
 	n := 0

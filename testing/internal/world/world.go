@@ -52,6 +52,7 @@ type World struct {
 	moving   sync.Mutex     // held while the program is at another address
 	over     chan struct{}  // closed at the end of the time, or at the first violation
 	changed  chan struct{}  // wakes the deployment
+	touched  chan struct{}  // wakes those who look at the chains that replicas serve
 	auditing atomic.Bool    // while an audit is under way
 	audited  atomic.Int64   // audits that have begun
 	listed   atomic.Int64   // pages of lists
@@ -118,7 +119,7 @@ func Run(t *testing.T, plan Plan) (result Result) {
 
 func newWorld(plan Plan) *World {
 	w := &World{
-		plan: plan, network: newNetwork(), over: make(chan struct{}), changed: make(chan struct{}, 1), began: time.Now(),
+		plan: plan, network: newNetwork(), over: make(chan struct{}), changed: make(chan struct{}, 1), touched: make(chan struct{}, 1), began: time.Now(),
 		controlPlane: newHost("the control plane"), history: map[string]history{}, decoded: map[*unstructured.Unstructured][]hook{}, modes: map[string]modeOf{},
 	}
 	w.rng = w.stream("world", 0)
@@ -186,8 +187,11 @@ func (w *World) run() Result {
 	}
 	if w.plan.Split {
 		w.tasks.Go(w.cron)
+	} else if len(w.releases) > 1 && !w.plan.Callers && !w.plan.Records { // they would be callers without a certificate, and recorded
+		w.tasks.Go(w.answersAll)
 	}
 	w.tasks.Go(w.adapts)
+	w.tasks.Go(w.shakes)
 	if w.plan.Wide {
 		w.tasks.Go(w.movesTenants)
 	}
@@ -358,6 +362,7 @@ func (w *World) observe() {
 		if last := h.last(); now != last {
 			w.history[kind] = append(h, version{now, time.Now()})
 			w.watch.configured(w, kind, last, now)
+			w.touches()
 		}
 		w.mu.Unlock()
 	}
