@@ -1,7 +1,7 @@
 package world
 
-// This file is starts of a program: one that may create half of its registration, one after all replicas of another version were
-// killed, and one of a serving half whose Secret is lost meanwhile.
+// This file is starts of a program: one that may create half of its registration, and one after all replicas of another version were
+// killed. It is also an issuer whose Secret comes back as it was.
 
 import (
 	"math/rand/v2"
@@ -40,7 +40,7 @@ func (w *World) startsHalf() bool {
 	w.tell(fate, "takes the right to create %s, and the registration away", to)
 	w.rights.set("create", to, true)
 	w.mu.Lock()
-	stirred, starts, writes := w.watch.stirred, w.started, w.writesOf(belongings[0].name)
+	stirred, starts, changes := w.watch.stirred, w.started, len(w.history[configurations[0]])
 	w.mu.Unlock()
 	w.scaleTo(w.plan.Replicas)
 	for began := time.Now(); time.Since(began) < halfFor && w.wait(time.Second); {
@@ -49,8 +49,8 @@ func (w *World) startsHalf() bool {
 		if none := len(w.processes) == 0 && w.started > starts && w.watch.stirred.Equal(stirred); none && left != nil {
 			w.breaks("every replica has ended, because one configuration must not be created, and has left the %s", configurations[0])
 		}
-		if n, most := w.writesOf(belongings[0].name)-writes, 2*(w.started-starts)+2; n > most {
-			w.breaks("one configuration must not be created, and %d starts have written the %s %d times", w.started-starts, configurations[0], n)
+		if n, most := len(w.history[configurations[0]])-changes, 2*(w.started-starts)+2; n > most {
+			w.breaks("one configuration must not be created, and %d starts have made and removed the %s: it has changed %d times", w.started-starts, configurations[0], n)
 		}
 		w.mu.Unlock()
 	}
@@ -127,12 +127,4 @@ func (w *World) putsBack(was *unstructured.Unstructured) bool {
 		w.breaks("the Secret of the issuer is as it was since %s, and eirinix_certificate_failing is %d", time.Since(began).Round(time.Second), n)
 	}
 	return true
-}
-
-// restartsEmptied restarts a serving half, and has the Secret be lost before its replicas are ready. They wait for the next one.
-func (w *World) restartsEmptied(rng *rand.Rand) {
-	w.restart(Fault{}, rng)
-	if w.wait(time.Duration(rng.Int64N(int64(12 * time.Second)))) {
-		w.loses(belongings[2])
-	}
 }

@@ -34,10 +34,6 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 		w.forgets(f, own)
 		return
 	}
-	if own := w.stream("serving half", int(f.At)); w.plan.Split && !w.plan.Issued && own.IntN(2) == 0 {
-		w.restartsEmptied(own)
-		return
-	}
 	b := belongings[rng.IntN(len(belongings))]
 	w.unseen(f, rng, func() { w.loses(b) })
 }

@@ -24,7 +24,8 @@ func (w *World) forgets(f Fault, rng *rand.Rand) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.history[configurations[1]].last() == nil && !w.watch.damaged.After(began.Add(time.Millisecond)) && !w.troubledSince(began.Add(-settling), rough, slow, apart) && w.rights.held("get", "leases") {
+	contested := w.watch.contest.Add(forgiven + repairedWithin).After(began) // its repairs come later and later
+	if w.history[configurations[1]].last() == nil && !contested && !w.watch.damaged.After(began.Add(time.Millisecond)) && !w.troubledSince(began.Add(-settling), rough, slow, apart) && w.rights.held("get", "leases") {
 		w.breaks("the %s was deleted amid a rollout, and is missing %s later", configurations[1], repairedSoon)
 	}
 }

@@ -43,6 +43,7 @@ type promises struct {
 	force                      map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
 	covered                    map[string]time.Time // since when every live version declares a step
 	writes                     map[string]*rate     // of the program's objects, by name
+	changes                    map[string]*rate     // of configurations, by kind
 	digests                    map[string]string    // the names of steps, by the version that has them
 	gone                       map[string]bool      // versions that are recorded so
 	foreign                    map[string]time.Time // CAs that nothing needs, since when
@@ -156,6 +157,10 @@ const inForce = 3 * time.Minute
 // configured is told of each change of a configuration. The caller holds mu.
 func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstructured) {
 	w.counts.Writes++
+	of := rateOf(&p.changes, kind)
+	if of.add(time.Now()); len(of.recent) > 2*mostWrites+10*w.plan.Replicas { // half of them may be by a tool
+		w.breaks("the %s has come, changed or gone %d times in a minute", kind, len(of.recent))
+	}
 	before, after := webhooksOf(was), webhooksOf(is)
 	for _, h := range after {
 		for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {

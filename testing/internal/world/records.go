@@ -22,7 +22,6 @@ func (w *World) grow(versions rollout.Versions) {
 			w.watch.recordedAt[version] = time.Now()
 		}
 	}
-	w.newcomers(before, versions)
 	if w.troubledSince(time.Now(), spoiled, lapsed, strange) {
 		return // another client has written them
 	}
