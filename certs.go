@@ -38,7 +38,7 @@ func (p *program) newCertificates() controller.Certificates {
 	return &controller.OwnCA{
 		Store: &certsecret.Store{
 			Secrets: p.clients.CoreV1().Secrets(namespace), Namespace: namespace, Name: o.SetupCertificateName, Lifetime: o.caLifetime(),
-			Key: ca.KeyAlgorithm(o.KeyAlgorithm), ServerTime: m.api.ServerTime, Now: m.api.Earlier, Log: log,
+			Key: ca.KeyAlgorithm(o.KeyAlgorithm), ServerTime: m.api.ServerTime, Now: m.api.Earlier, Log: log, OthersRegister: !*o.RegisterWebHook,
 			Cached: func(ctx context.Context) (*corev1.Secret, error) {
 				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}}
 				return secret, p.cache.Get(ctx, secret)

@@ -68,6 +68,9 @@ type Store struct {
 	// The returned Secret is not modified.
 	Cached func(ctx context.Context) (*corev1.Secret, error)
 
+	// OthersRegister is set if another process writes the configurations, and records in the Secret what it has registered.
+	OthersRegister bool
+
 	mu       sync.Mutex
 	putBacks []time.Time // of the last minute
 }
@@ -282,20 +285,26 @@ func (s *Store) judge(secret *corev1.Secret, known *State, list allowlist) findi
 	case f.authority != nil && (f.newer() || immutable(secret)):
 		// It cannot be repaired, but every replica finds the same usable CA in it.
 		f.outcome = Adopted
-	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion && !f.succeeds(known, list.pinned):
+	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion && !s.succeeds(f, known, list.pinned):
 		s.putBack(&f, known)
 	}
 	return f
 }
 
-// succeeds reports whether a replica that found neither a Secret nor a configuration, as where their namespace was deleted
-// and made again, has begun anew: its CA is of another lineage, and configurations pin it and not the known one. It would not
-// take the known one back, so replicas that put that back would write against it for ever. A client that can write the Secret
-// alone cannot pin a CA.
-func (f finding) succeeds(known *State, pinned Pinned) bool {
+// succeeds reports whether another CA has taken the place of the known one, so that a process which put that back would write
+// against others for ever. A replica that found neither a Secret nor a configuration, as where their namespace was deleted and made
+// again, has begun anew: its CA is of another lineage, and configurations pin it and not the known one. A client that can write the
+// Secret alone cannot pin a CA. Where this process sees no configuration and leaves them to another one, what that one has recorded
+// as registered decides: after a restore from a backup, it may have had to make another CA.
+func (s *Store) succeeds(f finding, known *State, pinned Pinned) bool {
 	held, err := known.Current()
-	return err == nil && pinned != nil && f.documented && f.authority != nil && f.state.Lineage != known.Lineage &&
-		pinned(f.authority.Certificate) && !pinned(held.Certificate)
+	if err != nil || !f.documented || f.authority == nil || f.state.Lineage == known.Lineage {
+		return false
+	}
+	if pinned == nil {
+		return s.OthersRegister && len(f.state.RegisteredBundle) > 0 && !ca.Contains(f.state.RegisteredBundle, held.CertificatePEM)
+	}
+	return pinned(f.authority.Certificate) && !pinned(held.Certificate)
 }
 
 // repair uses the contents of an existing Secret and writes it only if something is wrong with it.
