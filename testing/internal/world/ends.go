@@ -27,6 +27,21 @@ func (w *World) lasts(p *process) {
 	}
 }
 
+// saysSo sees that a program which stops has recorded that in the Lease, a second later. Another replica of its version may have
+// contradicted by then.
+func (w *World) saysSo(p *process) {
+	calm := w.plan.Lag < time.Second && !w.plan.Split
+	for _, verb := range []string{"get", "watch", "update"} {
+		calm = calm && w.rights.held(verb, "leases")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !calm || p.readySince.IsZero() || time.Since(p.readySince) < settling || w.watch.leftAt[p.release.declares()].Add(2*time.Second).After(time.Now()) || !w.settledSince(time.Now().Add(-settling)) {
+		return
+	}
+	w.breaks("%s is stopping, and has not said so in the Lease", p)
+}
+
 // endsWell looks at the result of Run for a process that was told to stop. The caller holds mu.
 func (w *World) endsWell(p *process) {
 	switch {

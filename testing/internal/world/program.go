@@ -242,6 +242,7 @@ func (p *process) terminate() {
 		p.w.stillFollows(p)
 		p.w.lasts(p)
 		p.w.tasks.Go(func() { p.w.calledAtLast(p) })
+		p.w.saysSo(p)
 	}
 	p.w.tasks.Go(func() { p.w.follows(p) })
 	select {

@@ -49,6 +49,7 @@ type promises struct {
 	foreign                    map[string]time.Time // CAs that nothing needs, since when
 	versions                   rollout.Versions     // as they were recorded last
 	recordedAt                 map[string]time.Time // when the steps of a version have changed there
+	leftAt                     map[string]time.Time // when a version has last been recorded as stopping or gone, by its steps
 	marked                     map[string]types.UID // kinds of objects to which another client has added something, and which object
 	invented                   map[string]types.UID // the same of entries
 	evicted                    [][]byte             // CAs that a rotation with Distrust has taken out of force

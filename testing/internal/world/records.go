@@ -15,6 +15,12 @@ func (w *World) grow(versions rollout.Versions) {
 	before := w.watch.versions
 	w.watch.versions = versions
 	for version, r := range versions {
+		if w.watch.leftAt == nil {
+			w.watch.leftAt = map[string]time.Time{}
+		}
+		if r.Stopping || r.Removed {
+			w.watch.leftAt[stepsOf(r)] = time.Now()
+		}
 		if w.watch.recordedAt == nil {
 			w.watch.recordedAt = map[string]time.Time{}
 		}
