@@ -138,6 +138,7 @@ func (w *World) holds(kind string, was, is *unstructured.Unstructured) {
 	if len(after) == 0 || bytes.Equal(before, after) {
 		return
 	}
+	w.touches()
 	if state := w.state(); state != nil && !w.plan.Issued {
 		if lost := ca.Common(before, state.Bundle()); !ca.Contains(after, lost) {
 			w.breaks("the %s loses a CA that the Secret trusts", kind)

@@ -362,7 +362,6 @@ func (w *World) observe() {
 		if last := h.last(); now != last {
 			w.history[kind] = append(h, version{now, time.Now()})
 			w.watch.configured(w, kind, last, now)
-			w.touches()
 		}
 		w.mu.Unlock()
 	}
