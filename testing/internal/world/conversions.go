@@ -260,7 +260,11 @@ func (w *World) converts(began time.Time, from, to string, t *attempts, err erro
 	if from != third && to != third {
 		return true
 	}
-	if !w.teaches(began.Add(-w.plan.Lag-2*time.Second)) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
+	heard := w.plan.Lag + 2*time.Second
+	if slices.ContainsFunc(w.processes, func(p *process) bool { return !p.wire.hears() }) { // one polls the Lease
+		heard = time.Minute
+	}
+	if !w.teaches(began.Add(-heard)) || w.troubledSince(began, rough, slow, spoiled, lapsed, apart) {
 		return false
 	}
 	ignorant := 0
