@@ -47,7 +47,7 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	w.mu.Lock()
 	p, started := w.settledOne(time.Now().Add(-mostSilent/2)), w.started
 	w.mu.Unlock()
-	if !known || p == nil {
+	if !known || p == nil || began.Sub(w.began) < settling { // at the start, other words tell of it
 		return
 	}
 	now, err := gather()

@@ -222,7 +222,7 @@ func (w *World) restrains(d time.Duration, most int) {
 	w.mu.Lock()
 	// A repair that fails is tried with each question of another version, too.
 	asks := slices.ContainsFunc(w.processes, func(p *process) bool { return p.release.name != w.processes[0].release.name })
-	stirred := asks || w.auditing.Load() || w.watch.stirred.Add(time.Minute).After(began) || w.started != started // one that cannot start is started again and again
+	stirred := asks || w.auditing.Load() || w.troubledSince(began, unread) || w.watch.stirred.Add(time.Minute).After(began) || w.started != started // one that cannot start is started again and again
 	w.mu.Unlock()
 	if stirred {
 		return
