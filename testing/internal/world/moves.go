@@ -49,6 +49,12 @@ func (w *World) movesAway(rng *rand.Rand) {
 		return
 	}
 	defer w.moving.Unlock()
+	w.mu.Lock()
+	away := w.troubledSince(time.Now(), rough, slow, apart)
+	w.mu.Unlock()
+	if away { // while no API server answers, an old process is not known to have gone
+		return
+	}
 	of := w.live(rng)
 	for e := range excuses {
 		w.excuse(e, 2*movedWithin+w.plan.drain()+2*gracePeriod+2*settling)
