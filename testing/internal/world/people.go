@@ -274,7 +274,7 @@ func (w *World) changeMode(f Fault, rng *rand.Rand) {
 			return
 		}
 	case 1, 2:
-		if w.watchesAll(own) {
+		if own.IntN(3) == 0 && w.warnsMixed(f, own) || w.watchesAll(own) {
 			return
 		}
 	}

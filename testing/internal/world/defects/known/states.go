@@ -121,4 +121,9 @@ var inStates = []Defect{
 		"Frozen says whether an update of the labels alone is denied: a step that denies, and one that changes the object.",
 		[]Edit{{"internal/audit/play.go", "	req.Object.Raw = o.stored\n", "	if !@ {\n		req.Object.Raw = o.stored\n	}\n"}},
 	},
+	{
+		"modes-of-own-paths-alone", "A mode does not apply on the paths that another version has registered.",
+		"A step in Warn or Audit denies nothing, whichever replica answers: a rollout to a version whose step has a path of its own.",
+		[]Edit{{"steps.go", "entry.Steps = append(entry.Steps, step)", "if @ && !slices.ContainsFunc(r.entries, func(e webhookconf.Entry) bool { return e.Path == path }) {\n			step.Choose = nil\n		}\n		entry.Steps = append(entry.Steps, step)"}},
+	},
 }
