@@ -61,7 +61,10 @@ func (w *World) shadowed(kind string, hooks []hook) {
 		if w.declaresModes(step) || w.misspelt(m) || strings.Contains(m.text, "%") {
 			continue
 		}
-		if is, want := slices.Contains(hooks[0].shadows, step), m.text == string(eirinix.ModeShadow); is != want {
+		lines := strings.Split(m.text, "\n")
+		other := func(line string) bool { return !strings.HasPrefix(line, string(eirinix.ModeShadow)) }
+		all := !slices.ContainsFunc(lines, other) && lines[len(lines)-1] == string(eirinix.ModeShadow)
+		if is := slices.Contains(hooks[0].shadows, step); is != all {
 			w.breaks("at rest, step %s is a shadow in the %s: %t, and its mode is %q", step, kind, is, m.text)
 		}
 	}

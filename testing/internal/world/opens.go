@@ -18,7 +18,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 )
 
-// opens calls a replica on all paths that are registered, as it opens its port. It answers on each that a version has recorded.
+// opens calls a replica on all paths that are registered, as it opens its port. It answers on each that a version has recorded, if not
+// one that came after its own.
 func (w *World) opens(p *process, mux *http.ServeMux) {
 	w.mu.Lock()
 	fits := !w.troubledSince(time.Now().Add(-settling), slow, spoiled, lapsed, apart, strange) && !w.plan.Split && !w.plan.Unregister && len(w.releases) > 1
@@ -36,11 +37,20 @@ func (w *World) opens(p *process, mux *http.ServeMux) {
 		w.violate("there is no review: %v", err)
 		return
 	}
-	for version, r := range rollout.Read(lease.GetAnnotations()) {
+	versions := rollout.Read(lease.GetAnnotations())
+	later := func(r rollout.Record) bool { // than its own: what that has added, no replica of this one has
+		for _, own := range versions {
+			if stepsOf(own) == p.release.declares() && r.Ordinal > own.Ordinal {
+				return true
+			}
+		}
+		return false
+	}
+	for version, r := range versions {
 		w.mu.Lock()
 		young := time.Since(w.watch.recordedAt[version]) < 5*time.Second // its copy may be late
 		w.mu.Unlock()
-		if young || strings.Contains(r.Target, other) || r.Removed {
+		if young || strings.Contains(r.Target, other) || r.Removed || later(r) {
 			continue
 		}
 		for at := range r.Steps {
