@@ -294,7 +294,7 @@ func (w *World) changeMode(f Fault, rng *rand.Rand) {
 		w.misspell(f, steps[rng.IntN(len(steps))])
 		return
 	}
-	if rng.IntN(4) == 0 {
+	if rng.IntN(4) == 0 && !w.plan.only() {
 		w.open(steps[rng.IntN(len(steps))], rng)
 		return
 	}
