@@ -1,4 +1,4 @@
-package cluster
+package cluster_test
 
 // This file runs the specs. It is about watches of pods that are interrupted, and kinds that are waited for.
 
@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 func TestCluster(t *testing.T) {
@@ -90,7 +92,7 @@ var expired = watch.Event{Type: watch.Error, Object: &apierrors.NewResourceExpir
 
 // follow runs a watch until the script is over, and returns the events.
 func (s *script) follow(ctx context.Context, from string) (heard []string) {
-	w := PodWatch{Pods: s.pods().CoreV1().Pods("ns"), ResourceVersion: from, Log: logr.Discard(), Deliver: func(e watch.Event) {
+	w := cluster.PodWatch{Pods: s.pods().CoreV1().Pods("ns"), ResourceVersion: from, Log: logr.Discard(), Deliver: func(e watch.Event) {
 		p := e.Object.(*corev1.Pod)
 		heard = append(heard, string(e.Type)+" "+p.Name+" "+p.ResourceVersion)
 	}}
@@ -153,10 +155,10 @@ var _ = It("lists pods again after an interruption if the cluster has gone back"
 func TestOnlyAWatchThatEndsAsAgreedGoesOn(t *testing.T) {
 	for early, again := range map[time.Duration]int{0: 1, 2 * time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), brief+brief/2)
+			ctx, cancel := context.WithTimeout(t.Context(), 38*time.Second) // a watch lasts for 25 s
 			defer cancel()
 			lists, list := 0, podList("10")
-			f := Follower{
+			f := cluster.Follower{
 				List: func(context.Context, metav1.ListOptions) (client.ObjectList, error) { lists++; return &list, nil },
 				Watch: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 					w := watch.NewFake()
@@ -186,7 +188,7 @@ func TestAttemptsAreSecondsApartWhereDefinitionsMayNotBeWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		a := NewAttempts(&rest.Config{Host: "http://cluster", Transport: forbids{}}, logr.Discard(), func(f func()) { go f() })
+		a := cluster.NewAttempts(&rest.Config{Host: "http://cluster", Transport: forbids{}}, logr.Discard(), func(f func()) { go f() })
 		last := time.Now()
 		for n := 0; a.Await(ctx, true, true, nil, nil); n++ {
 			NewWithT(t).Expect(time.Since(last)).To(BeNumerically("<=", 5*time.Second), "attempt %d", n)
