@@ -1,6 +1,6 @@
 package world
 
-// This file is what tells a person of a state that lasts, beside the log: a finding of a diagnosis, and a metric by which an alert fires.
+// This file is how a person hears of a state that lasts, beside the log: by a finding of a diagnosis, and a metric by which an alert fires.
 
 import (
 	"context"
@@ -84,7 +84,7 @@ func (w *World) rings(d time.Duration, words string, still func() bool) {
 	})
 }
 
-// blamesBundle sees what a diagnosis says of a configuration with caBundles of another client, which may not be repaired now: a problem of
+// blamesBundle looks at the diagnosis of a configuration with caBundles of another client, which may not be repaired now: a problem of
 // that configuration with this code, and a remedy. Nothing else is to blame.
 func (w *World) blamesBundle(b belonging, code diagnosis.Code, still func() bool) {
 	began := time.Now()

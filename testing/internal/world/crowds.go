@@ -1,6 +1,6 @@
 package world
 
-// This file is what a replica still does while it is busy, kept from the API servers, or stops: conversions beside as many calls as have
+// This file is the work that a replica still does while it is busy, kept from the API servers, or stops: conversions beside as many calls as have
 // room at once, conversions for which keys are looked for in vain, and calls at the end of its DrainDelay.
 
 import (

@@ -38,7 +38,7 @@ func (w *World) opens(p *process, mux *http.ServeMux) {
 		return
 	}
 	versions := rollout.Read(lease.GetAnnotations())
-	later := func(r rollout.Record) bool { // than its own: what that has added, no replica of this one has
+	later := func(r rollout.Record) bool { // than its own: no replica of this one has the steps that it has added
 		for _, own := range versions {
 			if stepsOf(own) == p.release.declares() && r.Ordinal > own.Ordinal {
 				return true

@@ -1,6 +1,6 @@
 package world
 
-// This file is RegisterExtensions: the CronJob of a split deployment, people who call it, and what the configurations hold then.
+// This file is RegisterExtensions: the CronJob of a split deployment, people who call it, and the configurations afterwards.
 
 import (
 	"context"

@@ -65,7 +65,7 @@ func (w *World) imagines(who, text string) {
 	if i < 0 || w.processes[i].leaving && !w.processes[i].told || w.troubled() { // a process that is killed, or one of a world that is over
 		return
 	}
-	if w.plan.Unregister && strings.Contains(text, "not found") { // the replica before it removes what this one writes
+	if w.plan.Unregister && strings.Contains(text, "not found") { // the replica before it removes the configuration that this one writes
 		return
 	}
 	if w.settledSince(time.Now().Add(-settling)) && time.Since(w.began) > settling && time.Since(w.watch.damaged) > settling && w.watch.held == nil && time.Since(w.watch.heldUntil) > settling && w.plan.settled("right", "unregistration") {
