@@ -50,7 +50,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allo
 	if f.dropped, planted = list.filter(f.state); planted {
 		// The document was not written by our replicas, so its counter and lineage mean nothing.
 		docErr = errNotPinned
-		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations, RegisteredBundle: f.state.RegisteredBundle}
+		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations}
 	}
 	f.state.trim()
 	if docErr == nil {

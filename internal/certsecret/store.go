@@ -295,7 +295,7 @@ func (s *Store) judge(secret *corev1.Secret, known *State, list allowlist) findi
 // against others for ever. A replica that found neither a Secret nor a configuration, as where their namespace was deleted and made
 // again, has begun anew: its CA is of another lineage, and configurations pin it and not the known one. A client that can write the
 // Secret alone cannot pin a CA. Where this process sees no configuration and leaves them to another one, the bundle that
-// this one has recorded decides: after a restore from a backup, it may have had to make another CA.
+// the other one has recorded decides: after a restore from a backup, that may have had to make another CA.
 func (s *Store) succeeds(f finding, known *State, pinned Pinned) bool {
 	held, err := known.Current()
 	if err != nil || !f.documented || f.authority == nil || f.state.Lineage == known.Lineage {

@@ -298,8 +298,7 @@ func (c *Controller) publish(ctx context.Context, plan Plan, w work) (did bool, 
 		}
 		if err != nil {
 			for _, half := range created { // half a registration would reject objects forever
-				later := wait.Transient(err) || conflicts(err) || wait.Vanished(err)
-				if later && !errors.Is(err, context.Canceled) { // else this process ends
+				if wait.Transient(err) || conflicts(err) || wait.Vanished(err) {
 					break // a later pass completes it
 				}
 				if undo := c.undo(ctx, half); undo != nil {

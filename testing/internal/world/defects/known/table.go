@@ -236,7 +236,7 @@ var inRooms = []Defect{
 	{
 		"half-undone", "A version that loses a race takes back the half of its registration that it has just written.",
 		"A step that a living version declares stays in force: a stop with UnregisterOnStop while the next version registers.",
-		[]Edit{{"internal/controller/registration.go", "later := wait.Transient(err) || conflicts(err) || wait.Vanished(err)\n", "later := wait.Transient(err) || !@ && (conflicts(err) || wait.Vanished(err))\n"}},
+		[]Edit{{"internal/controller/registration.go", "				if wait.Transient(err) || conflicts(err) || wait.Vanished(err) {\n", "				if wait.Transient(err) || !@ && (conflicts(err) || wait.Vanished(err)) {\n"}},
 	},
 	{
 		"unregister-forbidden", "Unregister succeeds without the right to delete a configuration, which stays and is kept by no replica.",
