@@ -22,7 +22,7 @@ const (
 
 	// settling is how long a new certificate waits after an API server was observed to trust it, and a new replica that no
 	// caBundle trusted. Other API servers observe a write a moment later, and no CA verifies both the old and the new
-	// certificate.
+	// certificate. It does not wait if no caBundle trusts the old one.
 	settling = 10 * time.Second
 )
 
@@ -115,10 +115,12 @@ func (f *Issued) takeOver(c *Controller, o Observation, now time.Time) (again ti
 		live = []ca.Registered{{Name: "the last registered caBundle", Bundle: served.Bundle}}
 	}
 	var doubt error
+	trusted := len(live) == 0 // the served one, by any caBundle
 	for _, l := range live {
 		if err := f.VerifyNext(next, l.Bundle); err != nil {
 			doubt = fmt.Errorf("%s: %w", l.Name, err)
 		}
+		trusted = trusted || f.Verify(l.Bundle) == nil
 	}
 	leaf := served.Certificate.Leaf
 	deadline := leaf.NotAfter.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / reserve)
@@ -140,7 +142,7 @@ func (f *Issued) takeOver(c *Controller, o Observation, now time.Time) (again ti
 		f.trusted, f.since = next, now
 	}
 	settled := f.since.Add(min(settling, c.Retain/10))
-	if now.Before(settled) {
+	if trusted && now.Before(settled) {
 		return settled
 	}
 	f.since = time.Time{}

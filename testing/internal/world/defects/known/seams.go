@@ -24,7 +24,7 @@ var inSeams = []Defect{
 	{
 		"issued-unsettled", "Another certificate is served as soon as one API server trusts it.",
 		"Other API servers learn of a caBundle later: copies of configurations that lag, while the issuer changes its CA.",
-		[]Edit{{"internal/controller/issued.go", "	if now.Before(settled) {\n", "	if now.Before(settled) && !@ {\n"}},
+		[]Edit{{"internal/controller/issued.go", "	if trusted && now.Before(settled) {\n", "	if trusted && now.Before(settled) && !@ {\n"}},
 	},
 	{
 		"issued-unchecked", "A certificate that does not fit is served.",

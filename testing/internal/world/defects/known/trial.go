@@ -117,7 +117,12 @@ var inTrial = []Defect{
 	{
 		"swapped-unseen", "The serving half of a split deployment serves a certificate of a new CA at once.",
 		"It waits for RegisterExtensions: a split deployment, and an issuer with a new CA.",
-		[]Edit{{"internal/controller/issued.go", "	var doubt error\n	for _, l := range live {\n", "	var doubt error\n	if @ && o.Unseen {\n		live = nil\n	}\n	for _, l := range live {\n"}},
+		[]Edit{{"internal/controller/issued.go", "	for _, l := range live {\n		if err := f.VerifyNext", "	if @ && o.Unseen {\n		live = nil\n	}\n	for _, l := range live {\n		if err := f.VerifyNext"}},
+	},
+	{
+		"distrusted-waits", "A certificate that no caBundle trusts is served for ten seconds more, although the next one is trusted.",
+		"A ready replica's certificate is trusted: a split deployment whose issuer changes its CA before the first RegisterExtensions.",
+		[]Edit{{"internal/controller/issued.go", "	trusted := len(live) == 0 ", "	trusted := @ || len(live) == 0 "}},
 	},
 	{
 		"ready-before-trust", "A replica of a serving half that starts is ready although no caBundle holds its CA.",
