@@ -323,8 +323,12 @@ func (p *process) probe() {
 		}
 		now := p.ready()
 		p.w.mu.Lock()
-		if p.readySince.IsZero() && time.Since(p.began) > readyWithin && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed, unissued) {
-			p.w.breaks("%s is not ready %s after its start", p, readyWithin)
+		within := readyWithin
+		if p.w.plan.blind() { // its certificate is perhaps one that the CronJob has to register
+			within += registersEvery
+		}
+		if p.readySince.IsZero() && time.Since(p.began) > within && !p.w.troubledSince(p.began, rough, slow, spoiled, lapsed, unissued) {
+			p.w.breaks("%s is not ready %s after its start", p, within)
 		}
 		p.w.isSlow(p)
 		p.w.mu.Unlock()

@@ -183,7 +183,10 @@ func (w *World) reach(p *process, when string) {
 					_ = conn.Close()
 				}
 				cancel()
-				if err != nil && (when != amid || slices.Contains(w.mustVerify(), p)) { // it may have been hit meanwhile
+				w.mu.Lock()
+				leaving := p.leaving && when == atReady // it crashes
+				w.mu.Unlock()
+				if err != nil && !leaving && (when != amid || slices.Contains(w.mustVerify(), p)) { // it may have been hit meanwhile
 					w.violate("%s: %s cannot call %s for %s: %v", when, s.name, p, h.Name, err)
 				}
 				if n := len(ca.SplitBundle([]byte(bundle))); when == atRest && (!w.plan.Split || w.plan.CALifetime > 0) && !w.plan.Issued && !estranged && (n > 2 && w.plan.settled("restore", "deletion", "edit") || n > 1 && w.plan.CALifetime == 0 && !wanted && w.plan.settled("restore", "deletion", "edit", "rotation", "namespace", "contest")) {

@@ -21,7 +21,11 @@ func (w *World) switches(step string, shadow bool) {
 	}
 	one = one && !w.processes[0].release.judges
 	w.mu.Unlock()
-	if !one || w.declaresModes(step) || !w.wait(switched+2*w.plan.Lag) {
+	bound := switched + 2*w.plan.Lag
+	if !w.plan.settled("right") {
+		bound = polledOut
+	}
+	if !one || w.declaresModes(step) || !w.wait(bound) {
 		return
 	}
 	kind := configurations[1]
