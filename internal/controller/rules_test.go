@@ -157,40 +157,40 @@ var _ = It("A process that only sees to the trust mends a caBundle and leaves al
 type refused struct {
 	webhookconf.Configuration
 	err    error
-	delete func()
+	ended  func() // is called before it is refused
+	delete func(context.Context)
 }
 
 func (r refused) Put(ctx context.Context, from webhookconf.Found, c webhookconf.Change) (webhookconf.Found, webhookconf.Outcome, error) {
 	if r.err != nil {
+		r.ended()
 		return from, "", r.err
 	}
 	return r.Configuration.Put(ctx, from, c)
 }
 
-func (r refused) Delete(context.Context, func(string) bool) (webhookconf.Outcome, error) {
-	r.delete()
+func (r refused) Delete(ctx context.Context, _ func(string) bool) (webhookconf.Outcome, error) {
+	r.delete(ctx)
 	return webhookconf.Deleted, nil
 }
 
 var _ = Describe("A registration that is refused halfway", func() {
-	refusing := func(s *solo, refusal error) func(*controller.Config) {
+	refusing := func(s *solo, refusal error, ended func()) func(*controller.Config) {
 		return func(c *controller.Config) {
 			for i, o := range []*object{s.mutating, s.validating} {
-				r := refused{Configuration: c.Configurations[i], delete: func() { s.put(o, nil, false) }}
-				if o == s.validating {
-					r.err = refusal
-				}
-				c.Configurations[i] = r
+				taken := func(ctx context.Context) { Expect(ctx.Err()).NotTo(HaveOccurred()); s.put(o, nil, false) }
+				c.Configurations[i] = refused{c.Configurations[i], map[*object]error{s.validating: refusal}[o], ended, taken}
 			}
 		}
 	}
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ValidatingWebhookConfiguration"}, "validating", nil)
 
 	start := func(s *solo, refusal error) error {
-		c := controller.New(s.config(refusing(s, refusal)))
-		Expect(c.Obtain(context.Background())).To(Succeed())
+		ctx, cancel := context.WithCancel(context.Background())
+		c := controller.New(s.config(refusing(s, refusal, cancel))) // the process ends meanwhile
+		Expect(c.Obtain(ctx)).To(Succeed())
 		for {
-			next, err := c.Reconcile(context.Background())
+			next, err := c.Reconcile(ctx)
 			if err != nil {
 				return err
 			}
@@ -224,7 +224,7 @@ var _ = Describe("A registration that is refused halfway", func() {
 var _ = It("A version whose configurations are not taken answers in the Lease in time all the same", func() {
 	s := newSolo()
 	c := controller.New(s.config(func(c *controller.Config) {
-		c.Configurations[0] = refused{Configuration: c.Configurations[0], err: apierrors.NewForbidden(schema.GroupResource{}, "mutating", nil)}
+		c.Configurations[0] = refused{c.Configurations[0], apierrors.NewForbidden(schema.GroupResource{}, "mutating", nil), func() {}, nil}
 		c.Random = func() float64 { return 0 } // which makes pauses long
 	}))
 	Expect(c.Obtain(context.Background())).To(Succeed())
