@@ -29,6 +29,7 @@ func (w *World) suspends(rng *rand.Rand) {
 	short, live := w.authorities.newest, slices.Clone(w.processes)
 	w.mu.Unlock()
 	if slices.ContainsFunc(live, func(p *process) bool { return !bytes.Equal(w.serves(p), short) }) {
+		w.issue(w.plan.serverName(), issuedFor, 0)
 		return // the CronJob, which was suspended before, has not registered its CA yet
 	}
 	w.mu.Lock()
