@@ -180,7 +180,8 @@ func (w *World) gauges() {
 	if secret := w.find("Secret", namespace, fingerprint+"-setupcertificate"); secret != nil && !w.wanted.issued {
 		if state, err := decode(secret); err == nil {
 			expected["certificate_generation"] = int(state.CurrentID)
-			if over := time.Since(state.Since) - w.plan.Leaf*11/10; w.plan.Split && over > 0 && over < 2*registersEvery { // the CronJob is about to take a CA away
+			about := func(over time.Duration) bool { return over > 0 && over < 2*registersEvery }
+			if since := time.Since(state.Since); w.plan.Split && (about(since) || about(since-w.plan.Leaf*11/10)) { // the CronJob is about to add a CA, or to take one away
 				delete(expected, "certificate_bundle_in_sync")
 			}
 			if current, err := state.Current(); err == nil {
