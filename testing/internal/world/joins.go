@@ -18,7 +18,7 @@ func (w *World) joins() {
 	quiet := !w.troubledSince(began.Add(-settling), rough, slow, spoiled, lapsed, apart, unissued, strange) && w.watch.lonely.Before(began.Add(-settling))
 	all := !slices.ContainsFunc(w.processes, func(p *process) bool { return !p.release.has(reader) || p.generation != w.generation })
 	w.mu.Unlock()
-	if !quiet || !all || w.plan.Split || w.plan.Issued || !w.wait(joinsWithin) {
+	if !quiet || !all || w.plan.Split || w.plan.Issued || w.rights.ill() || !w.wait(joinsWithin) || w.rights.ill() {
 		return
 	}
 	w.mu.Lock()

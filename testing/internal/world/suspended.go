@@ -54,7 +54,7 @@ func (w *World) suspends(rng *rand.Rand) {
 	all := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool {
 		return p.leaving || p.readySince.IsZero() || p.readySince.After(began) || !p.wire.hears()
 	})
-	calm := !w.troubledSince(began, slow, lapsed, apart)
+	calm := !w.troubledSince(began, slow, lapsed, apart) && !w.watch.damaged.After(began.Add(time.Second))
 	w.mu.Unlock()
 	for _, p := range all {
 		if serves := w.serves(p); calm && len(serves) > 0 && !bytes.Equal(serves, newest) {

@@ -101,7 +101,7 @@ func (w *World) untrusts(rng *rand.Rand) bool {
 			continue
 		}
 		w.mu.Lock()
-		if lacks := w.lacks(of, was); lacks && !undone.IsZero() && time.Since(undone) > trustedAgain && starts == w.started && !w.watch.damaged.After(began) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, evicted, unissued, strange) {
+		if lacks := w.lacks(of, was); lacks && !undone.IsZero() && time.Since(undone) > trustedAgain && starts == w.started && w.settledOne(undone) != nil && !w.watch.damaged.After(began) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, evicted, unissued, strange) {
 			w.breaks("a tool has put the caBundles of the %s back %s ago, and they are not repaired", b.kind, time.Since(undone).Round(time.Second))
 		}
 		w.mu.Unlock()
