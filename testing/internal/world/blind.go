@@ -28,7 +28,7 @@ func (w *World) repairs(lasts time.Duration, rng *rand.Rand) {
 			return
 		}
 		w.mu.Lock()
-		fresh = !slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation || p.readySince.IsZero() })
+		fresh = len(w.processes) > 0 && !slices.ContainsFunc(w.processes, func(p *process) bool { return p.generation != w.generation || p.readySince.IsZero() })
 		w.mu.Unlock()
 	}
 	if found := w.find(b.kind, b.namespace, b.name); !holdsReader(webhooksOf(found)) {
