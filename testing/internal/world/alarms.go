@@ -41,6 +41,13 @@ func (w *World) settledOne(since time.Time) *process {
 	return w.processes[i]
 }
 
+// diagnosed returns what a replica finds.
+func (p *process) diagnosed() diagnosis.Report {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return p.manager.Diagnose(ctx)
+}
+
 // alarmed sees that a state, of which logs tell in these words since then, has a finding and a metric.
 func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	a, known := alarms[words]
@@ -55,10 +62,7 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 		return
 	}
 	now, err := gather()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	report := p.manager.Diagnose(ctx)
-	lasts := still()
+	report, lasts := p.diagnosed(), still()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil || !lasts || p.leaving || w.started != started || w.troubledSince(began, rough, slow, lapsed, apart, unissued) {
@@ -101,10 +105,7 @@ func (w *World) blamesBundle(b belonging, code diagnosis.Code, still func() bool
 	if p == nil || !still() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	report := p.manager.Diagnose(ctx)
-	lasts := still()
+	report, lasts := p.diagnosed(), still()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !lasts || p.leaving || w.troubledSince(began.Add(-settling), rough, lapsed, apart, unissued, strange) {

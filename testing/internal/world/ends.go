@@ -4,7 +4,6 @@ package world
 // process. It is also versions of which the last replica is killed.
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -126,9 +125,7 @@ func (w *World) tellsVersions() {
 		return
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	report := p.manager.Diagnose(ctx)
+	report := p.diagnosed()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	told := func(l line) bool {

@@ -82,9 +82,7 @@ func (w *World) missesEntry(b belonging, entry string) {
 		return
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	report := p.manager.Diagnose(ctx)
+	report := p.diagnosed()
 	after := w.find(b.kind, b.namespace, b.name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
