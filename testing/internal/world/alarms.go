@@ -51,14 +51,11 @@ func (p *process) diagnosed() diagnosis.Report {
 // alarmed sees that a state, of which logs tell in these words since then, has a finding and a metric.
 func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	a, known := alarms[words]
-	since := time.Now().Add(-mostSilent / 2)
-	if words == unreadable { // what has started later knows that as unknown
-		since = began
-	}
 	w.mu.Lock()
-	p, started := w.settledOne(since), w.started
+	p, started := w.settledOne(time.Now().Add(-mostSilent/2)), w.started
+	later := words == unreadable && w.startedAt.After(began) // it knows that as unknown, and all write the same metrics
 	w.mu.Unlock()
-	if !known || p == nil || began.Sub(w.began) < settling { // at the start, other words tell of it
+	if !known || p == nil || later || began.Sub(w.began) < settling { // at the start, other words tell of it
 		return
 	}
 	now, err := gather()

@@ -75,6 +75,7 @@ func (p *process) String() string { return p.name }
 func (w *World) start(r release) *process {
 	w.mu.Lock()
 	w.started++
+	w.startedAt = time.Now()
 	n, generation := w.started, w.generation
 	w.mu.Unlock()
 	name := fmt.Sprintf("%s/%d", r.name, n)

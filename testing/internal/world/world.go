@@ -67,6 +67,7 @@ type World struct {
 	mu          sync.Mutex
 	rng         *rand.Rand
 	started     int
+	startedAt   time.Time // when the last replica did
 	loads       int
 	crowdings   int
 	processes   []*process
