@@ -176,7 +176,9 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 	if now.Before(c.undone) {
 		again = c.undone
 	}
+	outgrown := (c.Once || plan.Surplus != "" || len(c.noted) > 0) && c.outgrown(o, plan)
 	trustAt, trustTimes := c.trustDrift.of(string(plan.Want)).look("caBundle", !lacks, now)
+	surplusAt, surplusTimes := c.trustDrift.look("a CA that is not needed", lacks || !outgrown, now)
 	for _, conf := range o.all {
 		if !c.registersIn(conf, first) {
 			continue
@@ -186,7 +188,7 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 			drift = c.trustDrift
 		}
 		at, times := drift.look(conf.Name(), ok, now)
-		c.Report.contested(c, conf, max(times, trustTimes))
+		c.Report.contested(c, conf, max(times, trustTimes, surplusTimes))
 		switch {
 		case ok:
 		case now.Before(at):
@@ -207,9 +209,11 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 		if !c.wasReady { // replicas that start, where nothing pins a CA of theirs, replace each other's in the Secret until then
 			w.pause = 0
 		}
-	case c.Once && c.outgrown(o, plan):
+	case outgrown && c.Once:
 		w.trust, w.reason = true, "a CA is not needed"
-	case (plan.Surplus != "" || len(c.noted) > 0) && c.outgrown(o, plan):
+	case outgrown && now.Before(surplusAt):
+		again = rollout.Soonest(again, surplusAt)
+	case outgrown:
 		w.trust, w.reason = true, cmp.Or(plan.Surplus, "a CA that is in use is noted as not needed")
 	case plan.Surplus != "": // replicas are being asked
 		again = rollout.Soonest(again, now.Add(min(webhookconf.AskedFor, c.Retain)))

@@ -126,4 +126,9 @@ var inStates = []Defect{
 		"A step in Warn or Audit denies nothing, whichever replica answers: a rollout to a version whose step has a path of its own.",
 		[]Edit{{"steps.go", "entry.Steps = append(entry.Steps, step)", "if @ && !slices.ContainsFunc(r.entries, func(e webhookconf.Entry) bool { return e.Path == path }) {\n			step.Choose = nil\n		}\n		entry.Steps = append(entry.Steps, step)"}},
 	},
+	{
+		"surplus-at-once", "A CA that a tool puts back into a caBundle again and again is taken out at once, each time.",
+		"Further repairs wait twice as long each time, up to 15 s: a tool puts the caBundles back as they were before a CA was taken away.",
+		[]Edit{{"internal/controller/registration.go", "	case outgrown && now.Before(surplusAt):\n", "	case outgrown && now.Before(surplusAt) && !@:\n"}},
+	},
 }
