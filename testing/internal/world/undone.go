@@ -44,7 +44,12 @@ func (w *World) surplus(kind string, is *unstructured.Unstructured) *unstructure
 	defer w.mu.Unlock()
 	for _, v := range slices.Backward(w.history[kind]) {
 		was := bundles(v.object)
-		more := func(name string) bool { return ca.Contains(was[name], now[name]) && !ca.Contains(now[name], was[name]) }
+		evicted := func(name string) bool {
+			return slices.ContainsFunc(w.watch.evicted, func(gone []byte) bool { return ca.Contains(was[name], gone) })
+		}
+		more := func(name string) bool {
+			return ca.Contains(was[name], now[name]) && !ca.Contains(now[name], was[name]) && !evicted(name)
+		}
 		if names := slices.Collect(maps.Keys(now)); len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !more(name) }) {
 			return v.object
 		}
@@ -164,8 +169,8 @@ const takenOverAfter = 10*time.Second - time.Millisecond
 func (w *World) swaps(who string) {
 	a := &w.authorities
 	i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == who })
-	if i < 0 || !w.processes[i].release.bySecret() || w.plan.Split || a.unusable || time.Since(a.madeAt) > settling || a.issuer == nil || w.excused(unissued, time.Now()) {
-		return // it may be an earlier one
+	if i < 0 || !w.processes[i].release.bySecret() || w.plan.Split || a.unusable || time.Since(a.madeAt) > settling || a.issuer == nil || w.excused(unissued, time.Now()) || w.excused(spoiled, time.Now().Add(-takenOverAfter)) {
+		return // it may be an earlier one, and a watch need not see a state that another client makes for a moment
 	}
 	for _, kind := range registered {
 		for _, v := range slices.Backward(w.history[kind]) {
