@@ -80,6 +80,7 @@ func reckons(of []boxStep, a ask, ill, settled bool) reckoning {
 			if s.Mode == eirinix.ModeShadow || !s.wants(a, r.object, settled) || round > 0 && (!ran[i] || reflect.DeepEqual(seen[i], r.object)) {
 				continue
 			}
+			r.perhaps = r.perhaps || round > 0 && seen[i] != nil && r.object != nil && difference("", seen[i].Object, r.object.Object) == "" // a null may be a change
 			r.attempts++
 			r.runs(s, a, ill)
 			ran[i] = true

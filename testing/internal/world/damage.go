@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
 type belonging struct{ kind, namespace, name string }
@@ -421,6 +422,12 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.watch.foreign, w.watch.marked = nil, nil
 	w.mu.Unlock()
 	w.api.Restore(backup)
+	if secret := w.find("Secret", namespace, theSecret); secret != nil {
+		if state := w.state(); secret.Object["immutable"] == true || state != nil && state.FormatVersion > certsecret.FormatVersion {
+			w.tell(fate, "deletes the Secret of the backup, which no replica may write")
+			w.api.Remove(schema.GroupResource{Resource: "secrets"}, namespace, theSecret)
+		}
+	}
 	switch {
 	case unusable:
 		w.issue(w.plan.serverName(), issuedFor, 0)
