@@ -390,9 +390,8 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	badIf(o.ServiceName != "" && o.WebhookNamespace == "",
 		"ServiceName is %q but WebhookNamespace is empty, and this process runs in no pod whose namespace it could be; set it to that Service's namespace", o.ServiceName)
 	o.validateHost(needsHost, bad)
-	if o.Port < 0 || o.Port > 65535 {
-		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
-	} else if host, port, err := o.listen(); err != nil {
+	badIf(o.Port < 0 || o.Port > 65535, "Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
+	if host, port, err := o.listen(); err != nil {
 		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
 	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost {
 		for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
