@@ -179,6 +179,7 @@ func (w *World) run() Result {
 		w.violate("no cluster: %v", err)
 		return w.result()
 	}
+	w.misuses(w.stream("misuses", 0))
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
