@@ -153,6 +153,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.w.rights.check(w, r) || s.lacks(w, r) || s.pages(w, r) {
 		return
 	}
+	s.race(r)
 	s.server.ServeHTTP(w, r)
 	if r.Method != http.MethodGet {
 		s.w.observe()

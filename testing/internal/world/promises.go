@@ -98,6 +98,7 @@ type promises struct {
 	pruned                     time.Time                  // when a running program has last taken an old CA away
 	diagnosed                  time.Time                  // when the program was diagnosed at rest
 	crowded                    time.Time                  // until then, calls may wait for others
+	raced, lost                map[string]int             // writes of an object, by its name: how many there were, and have lost a race in a row
 }
 
 // excuse lets a promise rest from now on, for d.
@@ -199,7 +200,11 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 	}
 	w.stands(was, is)
 	if was != nil {
-		w.stay(gone, w.watch.digests[was.GetAnnotations()[webhookconf.VersionAnnotation]])
+		next := ""
+		if is != nil {
+			next = w.watch.digests[is.GetAnnotations()[webhookconf.VersionAnnotation]]
+		}
+		w.stay(gone, w.watch.digests[was.GetAnnotations()[webhookconf.VersionAnnotation]], next)
 	}
 	text := fmt.Sprintf("holds %d entries", len(after))
 	if len(gone) > 0 {

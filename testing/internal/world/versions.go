@@ -189,6 +189,7 @@ func (w *World) isAlone(who, text string) {
 
 // recorded looks at the records of versions: one is gone only when no replica lives. The caller holds mu.
 func (w *World) recorded(versions rollout.Versions) {
+	w.precede(versions)
 	for digest, r := range versions {
 		w.watch.digests[digest] = stepsOf(r)
 		for at, keys := range r.Steps {
@@ -228,9 +229,22 @@ func (w *World) recorded(versions rollout.Versions) {
 	}
 }
 
-// stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives. The
-// caller holds mu.
-func (w *World) stay(gone []string, standing string) {
+// precede sees that at most one version precedes all others because a person has registered it: the last one. The caller holds mu.
+func (w *World) precede(versions rollout.Versions) {
+	before := ""
+	for digest, r := range versions {
+		if r.Ordered && !r.Removed && before != "" {
+			w.breaks("the versions with the steps %s and %s are both recorded as the one that a person has registered last", stepsOf(r), stepsOf(versions[before]))
+		}
+		if r.Ordered && !r.Removed {
+			before = digest
+		}
+	}
+}
+
+// stay looks at the entries that go from a configuration: those of steps that a version declares stay while it lives, if not another
+// entry of the next version calls the step. The caller holds mu.
+func (w *World) stay(gone []string, standing, next string) {
 	if w.troubledSince(time.Now(), rough, slow, spoiled, lapsed) || len(w.modes) > 0 || w.watch.ordered.After(time.Now().Add(-time.Hour)) {
 		return
 	}
@@ -238,11 +252,17 @@ func (w *World) stay(gone []string, standing string) {
 		label, _, _ := strings.Cut(name, ".")
 		step := strings.TrimSuffix(label, "-sets")
 		for _, p := range w.processes {
-			if p.release.isolated[step] && (!p.release.judges || step == label) && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
+			declares := p.release.isolated[step] || p.release.has(step) && next != "" && !declaredIn(next, step)
+			if declares && (!p.release.judges || step == label) && !p.leaving && !p.readySince.IsZero() && (!w.plan.Unregister || p.release.declares() == standing && !w.stops(standing)) {
 				w.breaks("the entry %s has gone although %s lives, which declares its step", name, p)
 			}
 		}
 	}
+}
+
+// declaredIn reports whether a step is one of those that a version has.
+func declaredIn(steps, step string) bool {
+	return slices.ContainsFunc(strings.Split(steps, ","), func(s string) bool { return strings.TrimRight(s, alone+judged) == step })
 }
 
 // stops reports whether a replica of these steps is stopping, which with UnregisterOnStop takes the entries with it. The caller
