@@ -154,7 +154,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.race(r)
-	s.server.ServeHTTP(w, r)
+	s.server.ServeHTTP(asMetadata(w, r), r)
 	if r.Method != http.MethodGet {
 		s.w.observe()
 		s.w.wrote(path.Base(r.URL.Path))

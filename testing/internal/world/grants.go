@@ -83,6 +83,7 @@ func (c *wire) entitled(r *http.Request) {
 	reads := info.Verb == "get" || info.Verb == "list"
 	switch {
 	case reads && slices.Contains(mayTry, info.Resource):
+	case info.Verb == "watch" && info.Resource == "customresourcedefinitions" && info.Name == "": // while a step waits for its kind, it follows them if it may
 	case c.serves && info.Verb == "watch" && info.Name != "" && strings.HasSuffix(info.Resource, "webhookconfigurations"): // it follows them if it may
 	case info.Verb == "delete" && strings.HasSuffix(info.Resource, "webhookconfigurations"): // a person calls Unregister
 	case c.serves && info.Resource == "secrets": // some serving halves here make the Secret

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -214,25 +215,36 @@ func (r *rights) unserve(on bool) {
 	r.unserved = on
 }
 
+// hidden returns the groups that are not served.
+func (r *rights) hidden() (groups []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unserved {
+		groups = append(groups, networkingv1.GroupName)
+	}
+	if r.coming {
+		groups = append(groups, schedulingv1.GroupName)
+	}
+	return groups
+}
+
 // lacks answers a request for a group that is not served, or for all groups. It reports whether it did.
 func (s *apiServer) lacks(w http.ResponseWriter, r *http.Request) bool {
-	if s.w.rights.serves() {
-		return s.w.rights.hides(w, r)
-	}
-	switch {
-	case strings.HasPrefix(r.URL.Path, "/apis/"+networkingv1.GroupName+"/"):
+	groups := s.w.rights.hidden()
+	if slices.ContainsFunc(groups, func(g string) bool { return strings.HasPrefix(r.URL.Path+"/", "/apis/"+g+"/") }) {
 		http.NotFound(w, r)
 		return true
-	case r.URL.Path != "/apis":
-		return false
+	}
+	if len(groups) == 0 || r.URL.Path != "/apis" {
+		return s.w.rights.hides(w, r)
 	}
 	all := httptest.NewRecorder()
 	s.server.ServeHTTP(all, r)
-	var groups metav1.APIGroupList
-	if err := json.Unmarshal(all.Body.Bytes(), &groups); err != nil {
+	var found metav1.APIGroupList
+	if err := json.Unmarshal(all.Body.Bytes(), &found); err != nil {
 		s.w.violate("the groups cannot be read: %v", err)
 	}
-	groups.Groups = slices.DeleteFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == networkingv1.GroupName })
-	writeJSON(w, http.StatusOK, groups)
+	found.Groups = slices.DeleteFunc(found.Groups, func(g metav1.APIGroup) bool { return slices.Contains(groups, g.Name) })
+	writeJSON(w, http.StatusOK, found)
 	return true
 }

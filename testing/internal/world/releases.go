@@ -41,6 +41,7 @@ type release struct {
 	signed   bool // which is a signer
 	judges   bool // changes nothing, so that a configuration is empty
 	parted   bool // half of the versions lack a step beside those with Ignore
+	comes    bool // one step is about a kind that comes later
 	crashes  bool // its replicas end before they are ready
 
 	over     chan struct{} // of the world
@@ -64,7 +65,7 @@ const (
 func releases(rng *rand.Rand, p Plan) (all []release) {
 	burdened := &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), vaults: p.vaults(), records: p.Records && !p.Reads, converts: p.Converts, issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), vaults: p.vaults(), records: p.Records && !p.Reads, converts: p.Converts, comes: p.comes(), issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -141,6 +142,9 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 	}
 	if r.records {
 		errs = append(errs, addVault(m, r.vaults))
+	}
+	if r.comes {
+		errs = append(errs, addComer(m))
 	}
 	if r.converts {
 		errs = append(errs, addConversion(m, r.thirds))

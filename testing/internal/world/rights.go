@@ -38,6 +38,7 @@ type rights struct {
 
 	cured    time.Time // when sick was 0 again
 	unserved bool      // the kind of policies is not served
+	coming   bool      // the kind that a step is about is not served yet
 	partly   string    // the namespace in which policies cannot be read
 	last     right     // that was taken
 }

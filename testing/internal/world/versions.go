@@ -106,7 +106,7 @@ func stepsOf(r rollout.Record) string {
 				}
 				continue
 			}
-			if strings.HasPrefix(name, boxed) {
+			if strings.HasPrefix(name, boxed) || name == comer {
 				continue // all versions have it
 			}
 			step := strings.TrimSuffix(name, "-sets")

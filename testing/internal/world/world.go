@@ -180,6 +180,7 @@ func (w *World) run() Result {
 		return w.result()
 	}
 	w.misuses(w.stream("misuses", 0))
+	w.tasks.Go(w.serveLater)
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
@@ -320,6 +321,7 @@ func (w *World) makeCluster() (err error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
+	w.rights.coming = w.plan.comes()
 	w.rights.unserve(w.plan.Kinds && w.plan.Late && w.plan.Seed%2 == 0)
 	if w.plan.Converts {
 		objects = append(objects, definition())
