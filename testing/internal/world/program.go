@@ -85,8 +85,14 @@ func (w *World) start(r release) *process {
 	}
 	p.wire = w.newWire(p.host, w.stream("wire", n))
 	p.host.opened = func(mux *http.ServeMux) { w.tasks.Go(func() { w.opens(p, mux) }) }
+	if w.plan.watches() {
+		p.watcher = &observer{w: w, p: p, seen: map[types.UID]sighting{}}
+	}
 	p.manager = w.newManager(p.host, p.wire, name, p.address, r, func(o *eirinix.ManagerOptions) {
 		p.hosts(o)
+		if p.watcher != nil {
+			p.watcher.resumes(o)
+		}
 		if p.wire.serves = w.plan.Split; p.wire.serves {
 			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
 		}
@@ -97,8 +103,7 @@ func (w *World) start(r release) *process {
 		return p
 	}
 	w.records(p)
-	if w.plan.watches() {
-		p.watcher = &observer{w: w, p: p, seen: map[types.UID]sighting{}}
+	if p.watcher != nil {
 		p.manager.AddWatcher(p.watcher)
 	}
 	p.wire.granted = w.grantsOf(r, p.manager)

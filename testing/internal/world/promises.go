@@ -86,6 +86,7 @@ type promises struct {
 	lastOrdered                time.Time
 	grants                     map[string][]rbac.Grant    // of the accounts of versions, by name
 	pods                       map[types.UID]*life        // of those that Watchers are told of
+	moved                      life                       // that was made or changed last
 	comings                    rate                       // of replicas that come or leave
 	questionsTo                map[string]*rate           // of versions, by the version that is asked
 	held                       *unstructured.Unstructured // the Secret, while no replica may write it

@@ -46,7 +46,25 @@ type sighting struct {
 type observer struct {
 	w    *World
 	p    *process
+	from time.Time              // since when it is to be told of each change, by WatcherStartRV; zero for from its start on
 	seen map[types.UID]sighting // guarded by World.mu
+}
+
+// resumes gives a program the place in the history of pods from which its Watcher is told of changes, in half of the worlds.
+func (o *observer) resumes(to *eirinix.ManagerOptions) {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	if last := o.w.watch.moved; o.w.plan.Seed%16 == 6 && last.version != "" {
+		to.WatcherStartRV, o.from = last.version, last.changed.Add(time.Millisecond)
+	}
+}
+
+// began returns when it began to be told of changes, but for those that may be in a list or not; zero if that is not known.
+func (o *observer) began() time.Time {
+	if listed := o.p.wire.began(); o.from.IsZero() || !listed.IsZero() { // what is in the history no longer is listed
+		return listed
+	}
+	return o.from.Add(-around)
 }
 
 // Handle takes an event. It returns at once.
@@ -71,9 +89,9 @@ func (o *observer) Handle(_ eirinix.Manager, e watch.Event) {
 		w.breaks("the Watcher of %s is told twice that the pod %s is new", o.p, pod.UID)
 	case known && e.Type == watch.Modified && was.version == pod.ResourceVersion:
 		w.breaks("the Watcher of %s is told twice of one state of the pod %s", o.p, pod.UID)
-	case e.Type == watch.Added && lived.made.Add(around).Before(o.p.began):
+	case e.Type == watch.Added && lived.made.Add(around).Before(o.p.began) && o.from.IsZero():
 		w.breaks("the Watcher of %s is told that the pod %s is new, which was there before it", o.p, pod.UID)
-	case !known && e.Type == watch.Modified && !o.p.wire.began().IsZero() && lived.made.After(o.p.wire.began().Add(around)):
+	case !known && e.Type == watch.Modified && !o.began().IsZero() && lived.made.After(o.began().Add(around)):
 		w.breaks("the Watcher of %s is told of a change of the pod %s, and never that it is new", o.p, pod.UID)
 	}
 	o.seen[pod.UID] = sighting{pod.ResourceVersion, e.Type == watch.Deleted}
@@ -126,6 +144,7 @@ func (w *World) movesPods() {
 		err := w.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: uids[i], Labels: map[string]string{"moved": fmt.Sprint(now.Unix())}}})
 		if found := w.api.Find("Pod", "shop", name); found != nil {
 			w.watch.pods[uids[i]].changed, w.watch.pods[uids[i]].version = now, found.GetResourceVersion()
+			w.watch.moved = *w.watch.pods[uids[i]]
 		}
 		w.mu.Unlock()
 		if err != nil {
@@ -136,7 +155,7 @@ func (w *World) movesPods() {
 
 // toldAll sees that the Watcher of a replica at rest knows all pods as they are.
 func (w *World) toldAll(o *observer) {
-	began := o.p.wire.began()
+	began := o.began()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if began.IsZero() {
@@ -163,7 +182,7 @@ func (w *World) knows(uid types.UID) {
 		return
 	}
 	for _, p := range w.processes {
-		if p.watcher == nil || p.leaving || p.wire.began().IsZero() || lived.changed.Before(p.wire.began().Add(around)) {
+		if p.watcher == nil || p.leaving || p.watcher.began().IsZero() || lived.changed.Before(p.watcher.began().Add(around)) {
 			continue
 		}
 		if was := p.watcher.seen[uid]; was.version != lived.version {
