@@ -1,7 +1,7 @@
 package world
 
 // This file is starts of a program: one that may create half of its registration, and one after all replicas of another version were
-// killed. It is also an issuer whose Secret comes back as it was.
+// killed, and one that is stopped at once. It is also an issuer whose Secret comes back as it was.
 
 import (
 	"math/rand/v2"
@@ -127,4 +127,26 @@ func (w *World) putsBack(was *unstructured.Unstructured) bool {
 		w.breaks("the Secret of the issuer is as it was since %s, and eirinix_certificate_failing is %d", time.Since(began).Round(time.Second), n)
 	}
 	return true
+}
+
+// stopsYoung stops a replica that has opened its port and is not ready, because it waits for what its steps read.
+func (w *World) stopsYoung() {
+	for began := time.Now(); time.Since(began) < 2*time.Minute && w.wait(100*time.Millisecond); {
+		w.mu.Lock()
+		i := slices.IndexFunc(w.processes, func(p *process) bool {
+			return !p.leaving && p.readySince.IsZero() && p.began.After(began.Add(-time.Millisecond)) && p.host.serves() != nil
+		})
+		var p *process
+		if i >= 0 {
+			p = w.processes[i]
+		}
+		w.mu.Unlock()
+		if p != nil {
+			w.wait(time.Second)
+			p.leaves()
+			p.terminate()
+			w.wake()
+			return
+		}
+	}
 }

@@ -45,3 +45,27 @@ func (w *World) repairs(lasts time.Duration, rng *rand.Rand) {
 		w.mu.Unlock()
 	}
 }
+
+// unleased is how long a program has no right to the Lease at its start.
+const unleased = 5 * time.Minute
+
+// startsAlone has the program start without any right to the Lease: versions cannot see each other, and it registers all the same.
+func (w *World) startsAlone() {
+	if w.plan.settled("right") || w.plan.Split || w.plan.Late || w.plan.Issued || w.stream("unleased", 0).IntN(3) > 0 {
+		return
+	}
+	w.excuse(lapsed, unleased+rightRemembered)
+	w.tell(fate, "gives no right to leases for %s", unleased)
+	w.rights.set(everything, "leases", true)
+	if !w.wait(unleased - time.Minute) {
+		return
+	}
+	w.mu.Lock()
+	if w.watch.lonely.Add(time.Minute).After(time.Now()) && !w.troubledSince(w.began, rough, slow, spoiled, apart, strange, unread, unissued) {
+		w.breaks("the program has no right to the Lease since its start, and no replica is ready %s later", unleased-time.Minute)
+	}
+	w.mu.Unlock()
+	w.wait(time.Minute)
+	w.rights.set(everything, "leases", false)
+	w.stirs()
+}

@@ -112,7 +112,8 @@ func (w *World) endedByItself(p *process) {
 			w.breaks("%s has given way to another program: %v", p, p.err)
 		}
 		w.outlived(p)
-		if !w.troubledSince(p.began, slow, lapsed, strange, unissued) {
+		refused := p.err != nil && strings.Contains(p.err.Error(), taken) && w.troubledSince(p.began, unread, spoiled) // at its start
+		if !refused && !w.troubledSince(p.began, slow, lapsed, strange, unissued) {
 			w.breaks("%s has ended by itself: %v", p, p.err)
 		}
 	}

@@ -204,6 +204,9 @@ func (w *World) restrains(d time.Duration, most int) {
 	if d < 3*time.Minute || !w.wait(d-time.Minute-time.Second) {
 		return
 	}
+	if w.plan.watches() && most == mostRefused { // a watch of pods is tried again within five seconds
+		most += 12
+	}
 	made := func() map[*process]int {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -199,6 +199,9 @@ func (w *World) scale(f Fault, rng *rand.Rand) {
 
 func (w *World) scaleTo(n int) {
 	w.mu.Lock()
+	if time.Now().Before(w.watch.asleep) {
+		n = 0
+	}
 	w.replicas = n
 	w.mu.Unlock()
 	w.tell(fate, "scales to %d replicas", n)

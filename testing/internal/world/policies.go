@@ -193,7 +193,10 @@ func (w *World) sicken(f Fault, rng *rand.Rand) {
 	for _, s := range w.servers {
 		s.server.Close()
 	}
-	if own := w.stream("repair", int(f.At)); !w.plan.Split && own.IntN(2) == 0 {
+	if own := w.stream("young", int(f.At)); status < 0 && !w.plan.Split && own.IntN(2) == 0 {
+		w.tasks.Go(w.stopsYoung)
+		w.restart(Fault{}, own)
+	} else if own := w.stream("repair", int(f.At)); !w.plan.Split && own.IntN(2) == 0 {
 		w.repairs(4*f.For, own)
 	} else if later := staleBy + 10*time.Second; status > 0 && 4*f.For > later+10*time.Second && w.wait(later) {
 		w.urges()

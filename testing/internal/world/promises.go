@@ -99,6 +99,7 @@ type promises struct {
 	pruned                     time.Time                  // when a running program has last taken an old CA away
 	diagnosed                  time.Time                  // when the program was diagnosed at rest
 	crowded                    time.Time                  // until then, calls may wait for others
+	asleep                     time.Time                  // until then, no replica is to run
 	raced, lost                map[string]int             // writes of an object, by its name: how many there were, and have lost a race in a row
 }
 

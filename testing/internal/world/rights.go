@@ -162,6 +162,9 @@ func writeJSON(w http.ResponseWriter, status int, document any) {
 
 // takeRight takes a right away, and gives it back.
 func (w *World) takeRight(f Fault, rng *rand.Rand) {
+	if own := w.stream("hiccups", int(f.At)); own.IntN(4) == 0 && w.hiccups(own) {
+		return
+	}
 	all := []right{
 		{"watch", "leases"},
 		{"update", "leases"},
@@ -260,28 +263,14 @@ func (w *World) repairsByCopy() {
 	if w.plan.Split || !w.plan.settled("contest", "edit", "deletion", "namespace", "restore", "unregistration", "another program") || !w.wait(5*time.Second) {
 		return
 	}
-	found := w.find(b.kind, b.namespace, b.name)
-	if found == nil || len(webhooksOf(found)) < 2 {
-		return
-	}
-	object := found.DeepCopy()
-	hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
-	w.harms(b)
-	w.tell(fate, "takes the last entry from the %s", b.kind)
-	err := unstructured.SetNestedSlice(object.Object, hooks[:len(hooks)-1], "webhooks")
-	if err == nil {
-		err = w.api.Put(object)
-	}
-	if err != nil {
-		w.violate("an edit failed: %v", err)
-	}
-	if w.observe(); !w.wait(settling - 10*time.Second) {
+	hooks := w.shortens(b)
+	if hooks == 0 || !w.wait(settling-10*time.Second) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if has := len(webhooksOf(w.history[b.kind].last())); has < len(hooks) && !w.troubledSince(began, rough, slow, apart) {
-		w.breaks("the %s holds %d entries of %d, although each replica may follow the Lease", b.kind, has, len(hooks))
+	if has := len(webhooksOf(w.history[b.kind].last())); has < hooks && !w.troubledSince(began, rough, slow, apart) {
+		w.breaks("the %s holds %d entries of %d, although each replica may follow the Lease", b.kind, has, hooks)
 	}
 }
 

@@ -180,7 +180,9 @@ func (w *World) run() Result {
 		return w.result()
 	}
 	w.misuses(w.stream("misuses", 0))
+	w.tasks.Go(w.startsAlone)
 	w.tasks.Go(w.serveLater)
+	w.tasks.Go(w.sleeps)
 	w.tasks.Go(w.deploy)
 	w.tasks.Go(w.callAll)
 	w.tasks.Go(w.strike)
