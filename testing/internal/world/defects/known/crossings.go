@@ -99,4 +99,84 @@ var inCrossings = []Defect{
 		"Calls succeed at rest, because replicas serve certificates of the CA that is registered: a split deployment, rotations, and a restore from a backup.",
 		[]Edit{{"internal/certsecret/store.go", "		return s.OthersRegister &&", "		return s.OthersRegister && !@ &&"}},
 	},
+	{
+		"owner-of-before", "The configurations are owned by the namespace as it was at the start, so those that are written after it was made again are collected.",
+		"Registered entries stay, and a configuration is owned by the namespace: the namespace is deleted and made again.",
+		[]Edit{{"internal/controller/registration.go", "\t\tif c.Owner != nil {\n\t\t\tc.readOwner(ctx)", "\t\tif c.Owner != nil && !@ {\n\t\t\tc.readOwner(ctx)"}},
+	},
+	{
+		"pruned-stay", "A CA that is pruned stays in the Secret, and so in all caBundles.",
+		"After a rotation one CA is trusted: a rotation.",
+		[]Edit{{"internal/certsecret/advance.go", "\t\tstate.Generations, state.NextID = []Generation{kept}, 0\n", "\t\tif state.NextID = 0; !@ {\n\t\t\tstate.Generations = []Generation{kept}\n\t\t}\n"}},
+	},
+	{
+		"first-step-declares", "Of the steps that versions have behind one path, only the first one counts as declared.",
+		"An entry stays while a live version declares its step in any call: three versions, of which two have a step in different calls.",
+		[]Edit{{"internal/rollout/rollout.go", "\t\t\t\tfor _, key := range steps {\n\t\t\t\t\tkeys[key] = true", "\t\t\t\tfor _, key := range steps[:map[bool]int{false: len(steps), true: min(1, len(steps))}[@]] {\n\t\t\t\t\tkeys[key] = true"}},
+	},
+	{
+		"never-was-ready", "A replica that has been ready is judged like one that starts.",
+		"A caBundle that trusts no replica makes none unready: an edit of a caBundle.",
+		[]Edit{{"internal/controller/readiness.go", "\tc.wasReady = c.wasReady || err == nil\n", "\tc.wasReady = !@ && (c.wasReady || err == nil)\n"}},
+	},
+	{
+		"no-lease-no-registration", "A program without any right to the Lease registers nothing.",
+		"Versions that cannot see each other register all the same: a start without the right.",
+		[]Edit{{"internal/controller/rollout.go", "\tcase errors.Is(err, cluster.ErrUnseen):\n\t\t// The other", "\tcase errors.Is(err, cluster.ErrUnseen) && !@:\n\t\t// The other"}},
+	},
+	{
+		"notes-unwritten", "That a CA is not needed is not noted in a configuration, so it never leaves.",
+		"A CA that no replica needs leaves after a while: an issuer with another CA.",
+		[]Edit{{"internal/webhookconf/writer.go", "\tif change.Unneeded != nil {\n", "\tif change.Unneeded != nil && !@ {\n"}},
+	},
+	{
+		"noted-since-the-last-pass", "Each pass takes the notes on CAs for new ones.",
+		"A CA is noted a few times, and leaves when no replica claims it: an issuer with another CA.",
+		[]Edit{{"internal/controller/registration.go", "\tfor hash, since := range before {\n", "\tfor hash, since := range map[bool]map[string]time.Time{false: before}[@] {\n"}},
+	},
+	{
+		"note-left-on-what-is-needed", "A replica leaves the note that a CA is not needed which it needs itself, in each write of a configuration.",
+		"A CA stays while a live replica needs it: replicas with certificates of two sources.",
+		[]Edit{{"internal/webhookconf/writer.go", "\t\tif there && !ca.Contains(need, text) {\n", "\t\tif there && (@ || !ca.Contains(need, text)) {\n"}},
+	},
+	{
+		"surplus-of-the-first-alone", "Only the first configuration loses the CAs that are not needed.",
+		"A CA that another client has added leaves after a while: an edit of the second configuration.",
+		[]Edit{{"internal/controller/registration.go", "\tfor _, conf := range o.all {\n\t\tbundle, unneeded := c.trusted(", "\tfor _, conf := range o.all[:min(len(o.all), map[bool]int{false: len(o.all), true: 1}[@])] {\n\t\tbundle, unneeded := c.trusted("}},
+	},
+	{
+		"pins-the-first-ca", "A configuration pins the first CA of its caBundles alone.",
+		"It pins all of them: a rotation.",
+		[]Edit{{"internal/webhookconf/writer.go", "; !slices.Contains(hashes, hash) {", "; !slices.Contains(hashes, hash) && (!@ || hashes == nil) {"}},
+	},
+	{
+		"changes-unheard", "A change of an object that is followed wakes no pass.",
+		"A version answers a question in time: any rollout.",
+		[]Edit{{"internal/cluster/objects.go", "\tif changed {\n\t\to.Wake()", "\tif changed && !@ {\n\t\to.Wake()"}},
+	},
+	{
+		"deletions-untaken", "The deletion of an object that is followed is not heard of.",
+		"A configuration that is deleted comes back: a deletion.",
+		[]Edit{{"internal/cluster/follow.go", ", event.Type == watch.Deleted:\n", ", event.Type == watch.Deleted && !@:\n"}},
+	},
+	{
+		"pauses-stay-long", "After a success, the pauses between tries stay as long as they were.",
+		"A write that is refused for a moment is tried again within seconds: rights that are taken for a while, and much later for a moment.",
+		[]Edit{{"internal/controller/controller.go", "\t\tfailures.Forget(item)\n", "\t\tif !@ {\n\t\t\tfailures.Forget(item)\n\t\t}\n"}},
+	},
+	{
+		"orders-pile-up", "Each version that was registered by RegisterExtensions precedes all others for as long as it lives.",
+		"Only the one that was registered last does: two calls, and a rollout.",
+		[]Edit{{"internal/rollout/rollout.go", "\t\to.Ordered = other == version\n", "\t\to.Ordered = other == version || @ && o.Ordered && !o.Removed\n"}},
+	},
+	{
+		"leave-loses-race", "A replica that stops says so only if no other client writes the Lease in that moment.",
+		"A write that loses a race is tried again: another client that writes the same object.",
+		[]Edit{{"internal/rollout/lease.go", "n == tries ||", "n == tries || @ ||"}},
+	},
+	{
+		"ended-ca-signs", "A CA that has ended is used on.",
+		"Another one is made: a program of which nothing runs until its CA has ended.",
+		[]Edit{{"internal/ca/authority.go", "\tif now.After(certificate.NotAfter) {\n\t\treturn fmt.Errorf(\"%w at %s\", ErrExpired", "\tif now.After(certificate.NotAfter) && !@ {\n\t\treturn fmt.Errorf(\"%w at %s\", ErrExpired"}},
+	},
 }

@@ -146,4 +146,39 @@ var inRunning = []Defect{
 		"It is applied to the tls.Config of the server: a program that asks for TLS 1.3, and a client of TLS 1.2.",
 		[]Edit{{"serve.go", "append(slices.Clip(inherited), o.TLS),", "append(slices.Clip(inherited), o.TLS)[:len(inherited)+map[bool]int{false: 1}[@]],"}},
 	},
+	{
+		"ca-end-unmeasured", "The metric of the end of the CA stays 0.",
+		"It is the end of the CA that signs: any start.",
+		[]Edit{{"internal/controller/report.go", "if authority, err := state.Current(); err == nil {", "if authority, err := state.Current(); err == nil && !@ {"}},
+	},
+	{
+		"reads-undiagnosed", "A diagnosis does not find that what steps read cannot be read.",
+		"ReadsNotListed: answers about what a step reads that fail.",
+		[]Edit{{"program.go", "\tif p.reads != nil {\n\t\tc.Reads", "\tif p.reads != nil && !@ {\n\t\tc.Reads"}},
+	},
+	{
+		"missing-rights-unsaid", "No log names the rights that a program lacks at its start.",
+		"They are printed as the rule that grants them: a start without a right.",
+		[]Edit{{"program.go", "\tp.Log(ctx, clients, log, rights.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))\n", "\tif !@ {\n\t\tp.Log(ctx, clients, log, rights.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))\n\t}\n"}},
+	},
+	{
+		"webhook-namespace-unheard", "The Secret and the Lease are not in WebhookNamespace.",
+		"They are there: any start.",
+		[]Edit{{"connect.go", "cmp.Or(o.WebhookNamespace, o.Namespace); chosen", "cmp.Or(map[bool]string{false: o.WebhookNamespace}[@], o.Namespace); chosen"}},
+	},
+	{
+		"context-outlives-run", "The context of GetContext never ends.",
+		"It ends when all is drained: any stop.",
+		[]Edit{{"run.go", "\t\tstopRunning()\n\t\tm.Stop()", "\t\tif !@ {\n\t\t\tstopRunning()\n\t\t}\n\t\tm.Stop()"}},
+	},
+	{
+		"policy-unvalidated", "Validate takes any FailurePolicy of a step.",
+		"All bad settings are reported together: a program with some of them.",
+		[]Edit{{"internal/webhookconf/check.go", "\toneOf(c, \"failurePolicy\", \"Settings.FailurePolicy\", s.FailurePolicy, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)\n", "\tif !@ {\n\t\toneOf(c, \"failurePolicy\", \"Settings.FailurePolicy\", s.FailurePolicy, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)\n\t}\n"}},
+	},
+	{
+		"definition-unheard", "That the definition of a kind comes wakes no step that waits for the kind.",
+		"The step is registered within seconds: a kind that is served later.",
+		[]Edit{{"internal/cluster/definitions.go", "{ a.Hint() },\n", "{\n\t\t\tif !@ {\n\t\t\t\ta.Hint()\n\t\t\t}\n\t\t},\n"}},
+	},
 }
