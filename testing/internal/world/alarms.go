@@ -68,7 +68,8 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	if f, found := report.Find(a.finds); !found || f.Remedy == "" {
 		w.breaks("a log tells %q, and a diagnosis of %s does not, with a remedy: %s", words, p, report)
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(now[a.gauge])), func(n float64) bool { return n > 0 }) {
+	young := func(p *process) bool { return p.began.After(began) } // it has listed nothing yet, so nothing is interrupted for it, and all share the metrics
+	if !(words == unreadable && slices.ContainsFunc(w.processes, young)) && !slices.ContainsFunc(slices.Collect(maps.Values(now[a.gauge])), func(n float64) bool { return n > 0 }) {
 		w.breaks("a log tells %q, and eirinix_%s is %v", words, a.gauge, now[a.gauge])
 	}
 	if w.plan.Late && words == missing && len(w.policies) == 1 && !w.plan.Split && now.of("registration_waiting", "reason=reads") == 0 {
