@@ -53,9 +53,9 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	a, known := alarms[words]
 	w.mu.Lock()
 	p, started := w.settledOne(time.Now().Add(-mostSilent/2)), w.started
-	later := words == unreadable && w.startedAt.After(began) // it knows that as unknown, and all write the same metrics
+	later := words == unreadable && w.startedAt.After(began) // nothing is interrupted for it, and all write the same metrics
 	w.mu.Unlock()
-	if !known || p == nil || later || began.Sub(w.began) < settling { // at the start, other words tell of it
+	if !known || p == nil || began.Sub(w.began) < settling { // at the start, other words tell of it
 		return
 	}
 	now, err := gather()
@@ -68,8 +68,7 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	if f, found := report.Find(a.finds); !found || f.Remedy == "" {
 		w.breaks("a log tells %q, and a diagnosis of %s does not, with a remedy: %s", words, p, report)
 	}
-	young := func(p *process) bool { return p.began.After(began) } // it has listed nothing yet, so nothing is interrupted for it, and all share the metrics
-	if !(words == unreadable && slices.ContainsFunc(w.processes, young)) && !slices.ContainsFunc(slices.Collect(maps.Values(now[a.gauge])), func(n float64) bool { return n > 0 }) {
+	if !later && !slices.ContainsFunc(slices.Collect(maps.Values(now[a.gauge])), func(n float64) bool { return n > 0 }) {
 		w.breaks("a log tells %q, and eirinix_%s is %v", words, a.gauge, now[a.gauge])
 	}
 	if w.plan.Late && words == missing && len(w.policies) == 1 && !w.plan.Split && now.of("registration_waiting", "reason=reads") == 0 {
