@@ -53,7 +53,7 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	a, known := alarms[words]
 	w.mu.Lock()
 	p, started := w.settledOne(time.Now().Add(-mostSilent/2)), w.started
-	later := words == unreadable && w.startedAt.After(began) // nothing is interrupted for it, and all write the same metrics
+	later := words == unreadable && (w.startedAt.After(began) || !w.plan.settled("another program")) // nothing is interrupted for it, and all write the same metrics
 	w.mu.Unlock()
 	if !known || p == nil || began.Sub(w.began) < settling { // at the start, other words tell of it
 		return

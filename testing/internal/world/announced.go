@@ -11,10 +11,10 @@ const (
 )
 
 // announced sees that there are Events of a rotation that a replica was asked for, and that was over before: the CA was staged, and
-// it signs.
+// it signs. One that has not started yet writes no Events.
 func (w *World) announced(p *process, began time.Time) {
 	w.mu.Lock()
-	toldBy := w.watch.rotatedBy.Before(began.Add(-settling)) && w.settledSince(p.began)
+	toldBy := !p.readySince.IsZero() && p.readySince.Before(began) && w.watch.rotatedBy.Before(began.Add(-settling)) && w.settledSince(p.began)
 	w.mu.Unlock()
 	if !toldBy || !w.wait(eventsWithin) {
 		return
