@@ -165,8 +165,8 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 		d.checkModes()
 		d.checkReads()
 		if d.Others {
-			for _, c := range d.Calls {
-				d.add(note(diagnosis.SharedCalls, d.Options.Target.String(), c, ""))
+			if len(d.Calls) > 0 {
+				d.add(note(diagnosis.SharedCalls, d.Options.Target.String(), strings.Join(d.Calls, "; "), ""))
 			}
 			d.checkOthers(ctx)
 		}
@@ -184,11 +184,12 @@ func (d *diagnostic) checkModes() {
 		object = "ConfigMap " + d.ModesFrom
 	}
 	entries, problems := d.Modes()
-	for _, p := range problems {
-		d.add(warning(diagnosis.ModeRefused, object, "the mode of a step cannot be set", "correct the entry", p))
+	// A report holds one finding of a code about an object.
+	if len(problems) > 0 {
+		d.add(warning(diagnosis.ModeRefused, object, "the mode of a step cannot be set", "correct the entry", strings.Join(problems, "; ")))
 	}
-	for _, e := range entries {
-		d.add(note(diagnosis.ModeSet, object, "the mode of "+e, ""))
+	if len(entries) > 0 {
+		d.add(note(diagnosis.ModeSet, object, "the mode of "+strings.Join(entries, "; the mode of "), ""))
 	}
 }
 
