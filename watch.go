@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
@@ -65,9 +67,15 @@ func (m *ExtensionManager) watchPods(ctx context.Context) error {
 }
 
 func (m *ExtensionManager) runWatch(ctx context.Context) error {
-	client, err := m.GetKubeClient()
+	given, err := m.GetKubeConnection()
 	if err != nil {
 		return err
+	}
+	config := rest.CopyConfig(given)
+	config.Wrap(cluster.OwnPauses)
+	client, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
 	o, log := m.GetManagerOptions(), m.given().log()
 	selector := ""

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -69,6 +70,20 @@ func (w *PodWatch) Run(ctx context.Context) error {
 		},
 		version: w.ResourceVersion,
 	}).Run(ctx)
+}
+
+// OwnPauses hides from client-go when to ask again, for a Follower, which has pauses of its own. client-go would ask ten times in
+// a row, without telling the reason.
+func OwnPauses(next http.RoundTripper) http.RoundTripper { return ownPauses{next} }
+
+type ownPauses struct{ http.RoundTripper }
+
+func (p ownPauses) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := p.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
 }
 
 func (w *PodWatch) take(how watch.EventType, object client.Object) {
