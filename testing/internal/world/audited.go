@@ -49,6 +49,8 @@ func (e *examination) judges(took time.Duration) {
 	}
 	e.paces()
 	e.keepsOff()
+	e.prints()
+	e.gapsWell(ended)
 	found := map[string]audit.Finding{}
 	for _, f := range e.told {
 		key := f.Step + " " + f.Kind.Kind + " " + f.Namespace + "/" + f.Name
@@ -74,7 +76,7 @@ func (e *examination) judges(took time.Duration) {
 
 // waits reports whether a gap is that of a step that waits: for a policy, or for shops, which clusters need not serve.
 func (e *examination) waits(g audit.Gap) bool {
-	return g.Step == definitionName || (g.Step == reader || g.Step == looker || g.Step == ager) && (e.plan.Late || e.plan.Kinds)
+	return g.Step == vault && e.lacks || g.Step == misprinted || g.Step == definitionName || (g.Step == reader || g.Step == looker || g.Step == ager) && (e.plan.Late || e.plan.Kinds)
 }
 
 // paces looks at how often lists were asked for.
@@ -105,7 +107,7 @@ func (e *examination) keepsOff() {
 
 // asks returns the steps that the audit asks about objects.
 func (e *examination) asks() []string {
-	all := []string{lenient, keeper, ghost}
+	all := []string{lenient, keeper, ghost, witness}
 	if e.release.reads {
 		all = append(all, reader)
 	}
@@ -141,7 +143,7 @@ func (e *examination) modeFor(step, namespace string) eirinix.Mode {
 		return cmp.Or(s.Mode, eirinix.ModeDeny)
 	}
 	switch {
-	case step == ghost:
+	case step == ghost || step == witness:
 		return eirinix.ModeShadow
 	case !e.steady || !m.bad.IsZero() || e.misspelt(m) || e.runs && (!e.settledSince(m.since) || !m.since.Add(inMode).Before(e.began)) || !e.rested && e.plan.Modes:
 		return ""
@@ -185,7 +187,7 @@ func (e *examination) result(object *unstructured.Unstructured, step string) aud
 		return map[bool]audit.Result{true: audit.Drift, false: unasked}[object.GetName() == "free"]
 	case kind != "Pod" || step == definitionName || step == marker || step == stamper:
 		return unasked
-	case step == ghost && !e.release.shadow:
+	case step == ghost && !e.release.shadow || step == witness:
 		return unasked
 	case object.GetName() == "ill":
 		return audit.Failed

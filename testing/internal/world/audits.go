@@ -189,9 +189,14 @@ type examination struct {
 	steady  bool // no mode has changed meanwhile
 	boxed   map[string]map[string]examined
 
-	mu     sync.Mutex
-	listed []time.Time // when lists of objects were asked for
-	wrote  []string    // that a tool has asked for
+	command command
+	puzzled bool // two of its steps cannot be asked
+	lacks   bool // its account may not list Secrets
+
+	mu      sync.Mutex
+	listed  []time.Time      // when lists of objects were asked for
+	answers map[listing]bool // whether the last page of a list has come
+	wrote   []string         // that a tool has asked for
 }
 
 // audit has a replica or a tool audit the objects that exist, half of the time while a step that changes pods only watches.
@@ -255,7 +260,16 @@ func (w *World) examine(rng *rand.Rand) {
 		w.violate("an audit cannot be made: %v", err)
 		return
 	}
+	if own := w.stream(e.name, 0); own.IntN(4) == 0 {
+		if err := e.puzzles(m); err != nil {
+			w.violate("an audit cannot be made: %v", err)
+		}
+	} else {
+		e.command.types(own)
+	}
+	e.lacks = e.release.records && e.release.audited && w.stream(e.name, 1).IntN(2) == 0
 	if p := w.any(rng); p != nil && rng.IntN(3) == 0 {
+		e.puzzled, e.lacks, e.command = false, false, command{}
 		e.runs, e.release, m = true, p.release, p.manager
 		context.AfterFunc(m.GetContext(), cancel)
 		w.stirs()
@@ -291,7 +305,7 @@ func (e *examination) runIn(ctx context.Context, m *eirinix.ExtensionManager) {
 	defer cancel()
 	ended := make(chan time.Time, 1)
 	stop := context.AfterFunc(limited, func() { ended <- time.Now() })
-	pprof.Do(limited, pprof.Labels(processLabel, e.name), func(ctx context.Context) { e.summary, e.err = audit.Run(ctx, m, e.options) })
+	pprof.Do(limited, pprof.Labels(processLabel, e.name), func(ctx context.Context) { e.summary, e.err = e.audits(ctx, m) })
 	now := time.Now()
 	if !stop() {
 		e.cut = true
@@ -337,5 +351,14 @@ func (n *noting) RoundTrip(r *http.Request) (*http.Response, error) {
 		n.e.wrote = append(n.e.wrote, r.Method+" "+r.URL.Path)
 	}
 	n.e.mu.Unlock()
-	return n.to.RoundTrip(r)
+	if n.e.lacks && strings.HasSuffix(r.URL.Path, "/secrets") {
+		response := forbids(r)
+		n.e.lists(r, response, nil)
+		return response, nil
+	}
+	response, err := n.to.RoundTrip(r)
+	if limit := r.URL.Query().Get("limit"); limit != "" && limit == fmt.Sprint(n.e.options.PageSize) {
+		n.e.lists(r, response, err)
+	}
+	return response, err
 }

@@ -278,6 +278,13 @@ func (w *World) beforeIt(box *unstructured.Unstructured, rng *rand.Rand) *unstru
 			labels[name] = []string{fail, deny, lacks}[n]
 		}
 	}
+	if rng.IntN(3) == 0 { // it is the owner that changes
+		if labels[ownerLabel] == "" {
+			labels[ownerLabel] = "alice"
+		} else {
+			delete(labels, ownerLabel)
+		}
+	}
 	was.SetLabels(labels)
 	return was
 }
@@ -308,8 +315,15 @@ func (w *World) packs(rng *rand.Rand, n int) {
 	a.object = made(name)
 	ill := false
 	switch rng.IntN(8) {
-	case 0:
-		a.operation, a.old, a.object = admissionv1.Delete, a.object, nil
+	case 0, 7:
+		a.operation, a.old, a.object, a.collected = admissionv1.Delete, a.object, nil, own.IntN(2) == 0
+		if judges := slices.DeleteFunc(slices.Clone(w.boxes), func(s boxStep) bool {
+			return s.kind.Kind != a.kind.Kind || !slices.Contains(s.Operations, admissionregistrationv1.Delete)
+		}); len(judges) > 0 && own.IntN(2) == 0 {
+			labels := a.old.GetLabels()
+			labels[does+judges[own.IntN(len(judges))].name] = invalid
+			a.old.SetLabels(labels)
+		}
 	case 1, 2:
 		a.operation, a.old = admissionv1.Update, made(name)
 	case 3:
@@ -318,6 +332,11 @@ func (w *World) packs(rng *rand.Rand, n int) {
 		_ = unstructured.SetNestedSlice(a.object.Object, managed(1), "metadata", "managedFields") // it is an object
 	case 5:
 		a.operation, a.old = admissionv1.Update, w.beforeIt(a.object, rng)
+	case 6:
+		if a.kind.Kind == "Pod" && own.IntN(2) == 0 {
+			a.object.SetGenerateName(name + "-")
+			a.object.SetName("")
+		}
 	case 4:
 		if ill = a.kind.Kind == "Pod"; ill {
 			container(a.object)["image"] = int64(illImage)

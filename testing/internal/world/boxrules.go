@@ -52,6 +52,9 @@ func (w *World) widen(rng *rand.Rand) {
 		names := func(operator metav1.LabelSelectorOperator, key string, values ...string) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 		}
+		if s.judges && !s.rule && rng.IntN(2) == 0 && !slices.Contains(s.Operations, admissionregistrationv1.Delete) {
+			s.Operations = append(slices.Clone(s.Operations), admissionregistrationv1.Delete)
+		}
 		s.AllowClusterCritical = rng.IntN(5) == 0
 		which := rng.IntN(10)
 		if s.kind.Kind == node {
@@ -83,7 +86,7 @@ func (w *World) likens(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		return
 	}
-	models := map[string]boxStep{}
+	trees, models := rng.IntN(2) == 0, map[string]boxStep{} // all change boxes as trees
 	for i := range w.boxes {
 		s := &w.boxes[i]
 		of := fmt.Sprint(s.kind.Kind, s.judges)
@@ -91,6 +94,9 @@ func (w *World) likens(rng *rand.Rand) {
 		if !found {
 			s.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 			model, models[of] = *s, *s
+		}
+		if trees && !s.judges {
+			s.form = treeForm
 		}
 		s.Objects, s.Namespaces, s.Conditions, s.AllowClusterCritical = model.Objects, model.Namespaces, model.Conditions, model.AllowClusterCritical
 		s.Operations, s.Reinvoke, s.EveryUpdate = model.Operations, model.Reinvoke, model.EveryUpdate

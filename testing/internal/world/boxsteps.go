@@ -3,6 +3,7 @@ package world
 // This file is the work of the steps about boxes.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,7 @@ func (s boxStep) order(o metav1.Object) string {
 }
 
 // obeys follows an order.
-func (s boxStep) obeys(ctx context.Context, order string) error {
+func (s boxStep) obeys(ctx context.Context, order string, o metav1.Object) error {
 	switch order {
 	case dawdles:
 		if s.Reinvoke == "" && s.Mode != eirinix.ModeShadow { // else it may run twice
@@ -65,7 +66,8 @@ func (s boxStep) obeys(ctx context.Context, order string) error {
 	case deny:
 		return eirinix.Deny("%s denies", s.name)
 	case invalid:
-		return eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath(s.name), s.name+" denies")})
+		all := field.ErrorList{field.Forbidden(field.NewPath(s.name), s.name+" denies")}
+		return apierrors.NewInvalid(s.kind.GroupKind(), cmp.Or(o.GetName(), o.GetGenerateName()), all) // as validators of controller-runtime do
 	case lacks:
 		return eirinix.Invalid(field.ErrorList{field.Required(field.NewPath("metadata", "labels").Key(ownerLabel), s.name+" denies")})
 	case badRequest:
@@ -276,13 +278,13 @@ func addBox[T client.Object](m *eirinix.ExtensionManager, s boxStep, settings ei
 			if unfit {
 				spoils(o)
 			}
-			return s.obeys(ctx, order)
+			return s.obeys(ctx, order, o)
 		}})
 	}
 	judge := func(ctx context.Context, c *eirinix.Call, o T) error {
 		s.notes(c, o)
 		c.Warn("%s", s.saw(o))
-		err := s.obeys(ctx, s.order(o))
+		err := s.obeys(ctx, s.order(o), o)
 		o.SetAnnotations(nil) // it is the step's own
 		return err
 	}
@@ -316,7 +318,7 @@ func (e boxExtension) Settings() eirinix.Settings { return e.settings() }
 func (e boxExtension) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 	e.sees(req.UID, pod)
 	saw := e.saw(pod)
-	switch err := e.obeys(ctx, e.order(pod)); {
+	switch err := e.obeys(ctx, e.order(pod), pod); {
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && e.isTo(pod, elsewhereForbidden) == "":
 		return admission.Denied(e.name + " denies").WithWarnings(saw)
 	case err != nil:

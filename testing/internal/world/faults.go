@@ -4,6 +4,7 @@ package world
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -171,7 +172,7 @@ func (w *World) outage(f Fault, rng *rand.Rand, status int) {
 	if len(w.servers) == 1 && rng.IntN(2) == 0 {
 		f.For *= 3
 		most := mostInOutage
-		if status > 0 { // each object is asked for by itself
+		if status > 0 && status != http.StatusTooManyRequests { // each object is asked for by itself
 			most = mostRefused
 		}
 		w.tasks.Go(func() { w.restrains(f.For, most) })
@@ -301,10 +302,12 @@ func (w *World) load(_ Fault, rng *rand.Rand) {
 			return
 		}
 	}
+	w.witnesses()
 	if !w.wait(time.Minute) {
 		return
 	}
 	w.burden()
+	w.wears()
 	w.tell(fate, "sends large pods, on which a step gets stuck, and others")
 	for i := range 6 {
 		n := i

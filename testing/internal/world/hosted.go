@@ -5,6 +5,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -20,6 +21,23 @@ func (p Plan) hosted() bool { return p.Seed%16 == 10 && !p.Converts }
 
 // managed reports whether a step of the program asks for the manager that the library makes.
 func (p Plan) managed() bool { return p.Seed%16 == 14 }
+
+// runs returns an error unless the manager of the library runs, if a step asks for it.
+func (r release) runs(c *eirinix.Call) error {
+	if !r.managed || c.DryRun != nil && *c.DryRun { // an audit
+		return nil
+	}
+	mgr := c.Manager.GetKubeManager()
+	if mgr == nil {
+		return errors.New("there is no manager")
+	}
+	select {
+	case <-mgr.Elected():
+		return nil
+	default:
+		return errors.New("the manager does not run")
+	}
+}
 
 // hosts gives the options of a replica a manager of its own, with which it runs.
 func (p *process) hosts(o *eirinix.ManagerOptions) {

@@ -34,6 +34,7 @@ type ask struct {
 	subresource string // empty for the object itself
 	user        string // empty for alice
 	name, in    string // empty for those of the subject
+	collected   bool   // it is one of a collection that is deleted, so the request names none
 }
 
 // by is the user of a request.
@@ -48,7 +49,12 @@ func (a ask) subject() *unstructured.Unstructured {
 }
 
 // called is the name of the object that the request is about.
-func (a ask) called() string { return cmp.Or(a.name, a.subject().GetName()) }
+func (a ask) called() string {
+	if a.collected {
+		return ""
+	}
+	return cmp.Or(a.name, a.subject().GetName())
+}
 
 // namespace is that of the subject, or its name if it is one.
 func (a ask) namespace() string {

@@ -392,6 +392,7 @@ func (w *World) misspell(f Fault, step string) {
 	w.tell(fate, "misspells the mode of step %s for %s", step, f.For.Round(time.Second))
 	w.writeModes()
 	w.wait(f.For)
+	w.refusesMode(step, m.bad)
 	w.mu.Lock()
 	if now := w.modes[step]; now.bad.Equal(m.bad) {
 		now.bad = time.Time{}

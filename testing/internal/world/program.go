@@ -54,6 +54,7 @@ type process struct {
 	manager    *eirinix.ExtensionManager
 	watcher    *observer                   // nil for none
 	runs       func(context.Context) error // nil for the Manager itself
+	recorded   func(context.Context) error // ends the recording; nil for none
 	host       *host
 	wire       *wire
 	stop       context.CancelFunc
@@ -95,6 +96,7 @@ func (w *World) start(r release) *process {
 		}
 		if p.wire.serves = w.plan.Split; p.wire.serves {
 			o.RegisterWebHook, o.SetupCertificate = new(false), new(w.plan.Seed%2 == 0)
+			o.UnregisterOnStop = w.plan.Seed%2 == 1 // it has registered nothing
 		}
 	})
 	if err := r.add(p.manager); err != nil {
@@ -196,6 +198,7 @@ func (p *process) end() {
 	p.leave()
 	p.host.cut(true)
 	p.wire.cut()
+	p.recordedSoon()
 	w := p.w
 	w.mu.Lock()
 	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })

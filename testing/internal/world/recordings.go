@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -60,8 +61,12 @@ func secretThatIsRead() *corev1.Secret {
 }
 
 // addVault gives the Manager the step about Secrets, which can read others.
-func addVault(m *eirinix.ExtensionManager, reads bool) error {
+func addVault(m *eirinix.ExtensionManager, reads, audited bool) error {
 	settings := eirinix.Settings{}
+	if audited {
+		settings.AllowClusterCritical = true // one of them can hold another program
+		settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{"shop", bank}}}}
+	}
 	if reads {
 		settings.Reads = []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{"shop"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{vaulted: "yes"}}, MaxStale: eirinix.AnyAge}}
 	}
@@ -72,7 +77,7 @@ func addVault(m *eirinix.ExtensionManager, reads bool) error {
 				return err
 			}
 		}
-		c.Warn("it holds %s", secret.Data["token"])
+		c.Warn("it holds %s", spelledAs(string(secret.Data["token"])))
 		if secret.Labels[denyLabel] != "" {
 			return eirinix.Deny("%s denies %s", vault, secret.Data["token"])
 		}
@@ -86,6 +91,26 @@ func addVault(m *eirinix.ExtensionManager, reads bool) error {
 	})
 }
 
+// spellingsOf are the ways in which a text can repeat the data of a Secret.
+func spellingsOf(token string) []string {
+	plain := []byte(token)
+	return []string{token, base64.RawStdEncoding.EncodeToString(plain), strings.ReplaceAll(strings.Trim(fmt.Sprint(plain), "[]"), " ", ",")}
+}
+
+// spelledAs is one of them, amid other letters.
+func spelledAs(token string) string {
+	all := spellingsOf(token)
+	n := 0
+	for _, c := range token {
+		n += int(c)
+	}
+	as := all[n%len(all)]
+	if n%len(all) == 1 {
+		as = "auth"[:n/3%4] + as + "end"[:n/12%4]
+	}
+	return as
+}
+
 // records has a replica record its calls until it ends.
 func (w *World) records(p *process) {
 	if !w.plan.Records {
@@ -93,7 +118,7 @@ func (w *World) records(p *process) {
 	}
 	dir, err := os.MkdirTemp("", "world-")
 	if err == nil {
-		_, err = recording.Start(p.manager, recording.Options{Dir: dir, MaxFiles: mostRecorded})
+		p.recorded, err = recording.Start(p.manager, recording.Options{Dir: dir, MaxFiles: mostRecorded})
 	}
 	if err != nil {
 		w.violate("%s records nothing: %v", p, err)
@@ -101,6 +126,19 @@ func (w *World) records(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.recordings.dirs = append(w.recordings.dirs, dir)
+}
+
+// recordedSoon sees that the recording of a process that has ended is over.
+func (p *process) recordedSoon() {
+	if p.recorded == nil {
+		return
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := p.recorded(ctx); err == nil && time.Since(began) > time.Second {
+		p.w.violate("%s has ended, and its recording only %s later", p, time.Since(began))
+	}
 }
 
 // sends notes a call that is sent; answered notes its response.
@@ -194,7 +232,7 @@ func (w *World) holdsNoSecret(dir string) {
 			w.breaks("a recording cannot be read: %v", err)
 		}
 		for _, token := range w.recordings.tokens {
-			if strings.Contains(string(text), token) || strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte(token))) {
+			if slices.ContainsFunc(spellingsOf(token), func(as string) bool { return strings.Contains(string(text), as) }) {
 				w.breaks("the recording %s holds the data of a Secret: %s", filepath.Base(file), token)
 			}
 		}
@@ -213,6 +251,9 @@ func (w *World) isRecorded(r record.Recorded) {
 	}
 	if r.Path != call.path {
 		w.breaks("the recording of a call of %s says that it was one of %s", call.path, r.Path)
+	}
+	if call.response != nil && (r.Review.Response == nil || r.Review.Response.Allowed != call.response.Allowed) {
+		w.breaks("the call of %s for the %s of %s has been answered, and its recording holds another response, or none: %+v", call.path, call.request.Operation, call.request.Name, r)
 	}
 	if call.request.Resource.Resource == "secrets" {
 		return

@@ -35,6 +35,7 @@ type release struct {
 	managed  bool // a step asks for the controller-runtime manager, which begins with that
 	records  bool // one step is about Secrets; steps that read wait for those who ask for another kind
 	vaults   bool // and reads some
+	audited  bool // it is audited
 	converts bool
 	thirds   bool // converts the third version of shops
 	issued   bool // takes its certificates from an issuer
@@ -44,9 +45,9 @@ type release struct {
 	comes    bool // one step is about a kind that comes later
 	crashes  bool // its replicas end before they are ready
 
-	over     chan struct{} // of the world
-	boxes    []boxStep
-	burdened *atomic.Int64 // counts runs of the step in Shadow on large pods, in all versions
+	over                chan struct{} // of the world
+	boxes               []boxStep
+	burdened, witnessed *atomic.Int64 // count runs of the steps in Shadow, in all versions: of one on large pods
 }
 
 func (r release) has(step string) bool { return step == lenient || slices.Contains(r.steps, step) }
@@ -63,9 +64,9 @@ const (
 
 // releases draws versions. All have step a.
 func releases(rng *rand.Rand, p Plan) (all []release) {
-	burdened := &atomic.Int64{}
+	burdened, witnessed := &atomic.Int64{}, &atomic.Int64{}
 	for i := range p.Versions {
-		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), vaults: p.vaults(), records: p.Records && !p.Reads, converts: p.Converts, comes: p.comes(), issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened}
+		r := release{name: fmt.Sprint("v", i+1), isolated: map[string]bool{}, reads: p.Reads, kinds: p.Kinds, wide: p.Wide, sets: p.Sets, shadow: p.Shadow, managed: p.managed(), vaults: p.vaults(), audited: p.audits(), records: p.Records && !p.Reads, converts: p.Converts, comes: p.comes(), issued: p.Issued && (rng.IntN(2) == 0 || p.Split), burdened: burdened, witnessed: witnessed}
 		for s, step := range plain {
 			if s > 0 && rng.IntN(5) < 2 {
 				continue
@@ -141,7 +142,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, addSets(m), addGuard(m), addCensus(m))
 	}
 	if r.records {
-		errs = append(errs, addVault(m, r.vaults))
+		errs = append(errs, addVault(m, r.vaults, r.audited))
 	}
 	if r.comes {
 		errs = append(errs, addComer(m))
@@ -150,7 +151,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, addConversion(m, r.thirds))
 	}
 	if r.shadow {
-		errs = append(errs, m.AddExtension(eirinix.Validation[*corev1.Pod]{
+		errs = append(errs, addWitness(m, r.witnessed), m.AddExtension(eirinix.Validation[*corev1.Pod]{
 			ID: ghost, Settings: eirinix.Settings{Isolated: true, Mode: eirinix.ModeShadow},
 			Create: func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				if pod.Annotations[ghost] != "" {
@@ -203,8 +204,8 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 					if err := passes(ctx, pod); err != nil {
 						return err
 					}
-					if r.managed && c.Manager.GetKubeManager() == nil {
-						return errors.New("there is no manager")
+					if err := r.runs(c); err != nil {
+						return err
 					}
 				}
 				echo(c, step, nil, pod)

@@ -146,6 +146,9 @@ func (w *World) rest() {
 	w.reached()
 	w.pruned()
 	w.diagnoses()
+	if w.plan.Seed%4 == 3 {
+		w.diagnosesElsewhere()
+	}
 	w.gauges()
 	w.neighbours()
 }

@@ -87,7 +87,13 @@ func (w *World) replicate(rng *rand.Rand, n int) {
 	name := fmt.Sprint("set", n)
 	a := ask{operation: admissionv1.Create, resource: metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: setsOf}, kind: metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: kindOfIt}}
 	what, by := "", marker+" "+stamper
-	switch rng.IntN(7) {
+	switch rng.IntN(8) {
+	case 7:
+		what, a.object = "a new one with an owner that does not control it", setOf(name, true, true)
+		owners := a.object.GetOwnerReferences()
+		owners[1].Controller = []*bool{nil, new(false)}[rng.IntN(2)]
+		a.object.SetOwnerReferences(owners)
+		a.user = []string{"", makerOfSets}[rng.IntN(2)]
 	case 0:
 		what, a.object = "a new one", setOf(name, true, false)
 	case 1:

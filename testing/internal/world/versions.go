@@ -118,7 +118,7 @@ func stepsOf(r rollout.Record) string {
 		}
 	}
 	for i, name := range names {
-		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && step != third && !changes[step] {
+		if step := strings.TrimSuffix(name, alone); step != reader && step != ghost && step != witness && step != third && !changes[step] {
 			names[i] += judged
 		}
 	}
@@ -154,7 +154,7 @@ func (r release) declares() string {
 		names = append(names, step)
 	}
 	if r.shadow {
-		names = append(names, ghost+alone)
+		names = append(names, ghost+alone, witness+alone)
 	}
 	if r.thirds {
 		names = append(names, third)

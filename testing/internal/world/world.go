@@ -204,6 +204,7 @@ func (w *World) run() Result {
 		w.tasks.Go(w.movesPods)
 	}
 	w.tasks.Go(w.minutes)
+	w.mistakes()
 	if w.plan.Callers {
 		w.tasks.Go(w.visits)
 	}
