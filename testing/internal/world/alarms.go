@@ -41,7 +41,7 @@ func (w *World) settledOne(since time.Time) *process {
 	return w.processes[i]
 }
 
-// diagnosed returns what a replica finds.
+// diagnosed returns the findings of a replica.
 func (p *process) diagnosed() diagnosis.Report {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

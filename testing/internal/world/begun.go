@@ -129,7 +129,7 @@ func (w *World) putsBack(was *unstructured.Unstructured) bool {
 	return true
 }
 
-// stopsYoung stops a replica that has opened its port and is not ready, because it waits for what its steps read.
+// stopsYoung stops a replica that has opened its port and is not ready, because its steps wait for objects that they read.
 func (w *World) stopsYoung() {
 	for began := time.Now(); time.Since(began) < 2*time.Minute && w.wait(100*time.Millisecond); {
 		w.mu.Lock()

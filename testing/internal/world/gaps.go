@@ -1,6 +1,6 @@
 package world
 
-// This file is what an audit cannot ask: a step whose Conditions do not compile, one that looks at the user, and objects whose list
+// This file is the questions that an audit cannot ask: a step whose Conditions do not compile, one that looks at the user, and objects whose list
 // was not answered. It says so, with the remedy.
 
 import (
@@ -22,7 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/audit"
 )
 
-// The steps of tools that audit: the Conditions of one do not compile, another one denies what administrators do, and one is about
+// The steps of tools that audit: the Conditions of one do not compile, another one denies the deeds of administrators, and one is about
 // replica sets in any version.
 const misprinted, peeks, versioned = "misprinted", "peeks", "versioned"
 
@@ -51,7 +51,7 @@ func (e *examination) puzzles(m *eirinix.ExtensionManager) error {
 // listing is a resource in a namespace.
 type listing struct{ group, resource, namespace string }
 
-// listingOf returns what a request for a page lists.
+// listingOf returns the objects that a request for a page lists.
 func listingOf(r *http.Request) (of listing) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "apis" && len(parts) > 3 {
@@ -84,7 +84,7 @@ func (e *examination) lists(r *http.Request, response *http.Response, err error)
 	e.answers[listingOf(r)] = err == nil && response.StatusCode == http.StatusOK
 }
 
-// gapsWell compares the gaps with what was not asked. The caller holds World.mu.
+// gapsWell compares the gaps with the questions that were not asked. The caller holds World.mu.
 func (e *examination) gapsWell(ended bool) {
 	if !ended {
 		return

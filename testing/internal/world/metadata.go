@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// metadataOnly writes the events of a watch without what is not metadata.
+// metadataOnly writes the metadata alone of each event of a watch.
 type metadataOnly struct {
 	http.ResponseWriter
 	begun bytes.Buffer // an event that is not complete
@@ -45,7 +45,7 @@ func (m *metadataOnly) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush sends what was written.
+// Flush sends all that was written.
 func (m *metadataOnly) Flush() {
 	if f, ok := m.ResponseWriter.(http.Flusher); ok {
 		f.Flush()

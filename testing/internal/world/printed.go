@@ -1,6 +1,6 @@
 package world
 
-// This file is the command of an audit: what it prints, and its exit code, agree with what the audit has found.
+// This file is the command of an audit: its text and its exit code agree with the findings.
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func (e *examination) audits(ctx context.Context, m *eirinix.ExtensionManager) (
 	return summary, err
 }
 
-// prints compares what the command has printed with the findings. The caller holds World.mu.
+// prints compares the text that the command has printed with the findings. The caller holds World.mu.
 func (e *examination) prints() {
 	c := &e.command
 	if c.format == "" {

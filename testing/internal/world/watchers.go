@@ -61,7 +61,7 @@ func (o *observer) resumes(to *eirinix.ManagerOptions) {
 
 // began returns when it began to be told of changes, but for those that may be in a list or not; zero if that is not known.
 func (o *observer) began() time.Time {
-	if listed := o.p.wire.began(); o.from.IsZero() || !listed.IsZero() { // what is in the history no longer is listed
+	if listed := o.p.wire.began(); o.from.IsZero() || !listed.IsZero() { // a state that is no longer in the history is listed
 		return listed
 	}
 	return o.from.Add(-around)

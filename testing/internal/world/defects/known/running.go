@@ -102,7 +102,7 @@ var inRunning = []Defect{
 		[]Edit{{"internal/controller/ownca.go", "		c.Report.event(eventNormal, \"CA\"+string(step.Action), step.Reason)\n", "		if !@ || step.Action != ca.Prune {\n			c.Report.event(eventNormal, \"CA\"+string(step.Action), step.Reason)\n		}\n"}},
 	},
 	{
-		"failures-uncounted", "The metric of passes that fail stays 0.",
+		"failed-passes-uncounted", "The metric of passes that fail stays 0.",
 		"eirinix_certificate_failing is 1 if the last pass failed: a write that is refused.",
 		[]Edit{{"internal/controller/report.go", "	if r != nil && err != nil {\n", "	if r != nil && err != nil && !@ {\n"}},
 	},
