@@ -60,6 +60,7 @@ type World struct {
 	turned   atomic.Int64   // by which the clocks of all API servers are set back, in nanoseconds
 	began    time.Time
 	end      sync.Once
+	overTo   chan<- *World // outside the bubble; receives it when it is over
 
 	controlPlane *host
 	authorities  authorities
@@ -114,9 +115,26 @@ type Result struct {
 
 // Run plays a plan.
 func Run(t *testing.T, plan Plan) (result Result) {
-	synctest.Test(t, func(*testing.T) { result = newWorld(plan).run() })
+	ends, ended := make(chan *World, 1), make(chan struct{})
+	defer close(ended)
+	go func() { // outside the bubble, which never ends while a goroutine that was left behind has something to do
+		w := <-ends
+		select {
+		case <-ended:
+		case <-time.After(endsWithin):
+			panic(fmt.Sprintf("seed %d: blocked goroutines remain, or busy ones: %s", plan.Seed, w.violation))
+		}
+	}()
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(plan)
+		w.overTo = ends
+		result = w.run()
+	})
 	return result
 }
+
+// endsWithin is how much real time the goroutines of a world that is over have to end. They need milliseconds.
+const endsWithin = 15 * time.Second
 
 func newWorld(plan Plan) *World {
 	w := &World{
@@ -211,9 +229,16 @@ func (w *World) run() Result {
 	if w.wait(w.plan.Lasts - quiet) {
 		w.rest()
 	}
-	w.end.Do(func() { close(w.over) })
+	w.isOver()
 	w.finish()
 	return w.result()
+}
+
+func (w *World) isOver() {
+	w.end.Do(func() {
+		close(w.over)
+		w.overTo <- w
+	})
 }
 
 // finish ends all processes, and waits for all goroutines.
@@ -424,7 +449,7 @@ func (w *World) breaks(format string, args ...any) {
 	}
 	w.violation = fmt.Sprintf(format, args...)
 	w.story = append(w.story, line{at: time.Now(), who: "the world", text: "a promise does not hold: " + w.violation})
-	w.end.Do(func() { close(w.over) })
+	w.isOver()
 }
 
 const (

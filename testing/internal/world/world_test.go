@@ -66,7 +66,7 @@ func hunt(t *testing.T, n, first int) {
 
 // quick are the defects that are put back in each run of the specs, some with faults of one kind alone. EIRINIX_DEFECTS names
 // others, or is "all".
-var quick = strings.Fields("leaf-kept leaf-late old-ca-stays=rotation not-backdated=rotation keep-alive leaf-before-bundle=rotation goroutine ready-early dead-version-kept F1=restore,rotation F4=namespace late-lease-reverts=rollout old-object-kept=load")
+var quick = strings.Fields("leaf-kept leaf-late old-ca-stays=rotation not-backdated=rotation keep-alive leaf-before-bundle=rotation goroutine=namespace ready-early dead-version-kept F1=restore,rotation F4=namespace late-lease-reverts=rollout old-object-kept=load")
 
 // TestDefects puts known defects back, one at a time, into a build of these specs. Seeds must find each.
 func TestDefects(t *testing.T) {
