@@ -134,12 +134,17 @@ func (w *World) untrusts(rng *rand.Rand) bool {
 			continue
 		}
 		w.mu.Lock()
-		if lacks := w.lacks(of, was); lacks && !undone.IsZero() && time.Since(undone) > trustedAgain && starts == w.started && w.settledOne(undone) != nil && !w.watch.damaged.After(began) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, evicted, unissued, strange) {
+		if lacks := w.lacks(of, was); lacks && !undone.IsZero() && time.Since(undone) > trustedAgain && starts == w.started && w.settledOne(undone) != nil && w.needs(of) && !w.watch.damaged.After(began) && !w.troubledSince(began, rough, slow, spoiled, lapsed, apart, evicted, unissued, strange) {
 			w.breaks("a tool has put the caBundles of the %s back %s ago, and they are not repaired", b.kind, time.Since(undone).Round(time.Second))
 		}
 		w.mu.Unlock()
 	}
 	return true
+}
+
+// needs reports whether a replica has certificates of the source of a version. The caller holds mu.
+func (w *World) needs(of release) bool {
+	return slices.ContainsFunc(w.processes, func(p *process) bool { return !p.leaving && p.release.issued == of.issued })
 }
 
 // lacks reports whether caBundles lack a CA that is to be trusted. The caller holds mu.
