@@ -401,6 +401,13 @@ func (h history) at(then time.Time) *unstructured.Unstructured {
 	return nil
 }
 
+func (h history) last() *unstructured.Unstructured {
+	if len(h) == 0 {
+		return nil
+	}
+	return h[len(h)-1].object
+}
+
 // find returns a stored object, or nil. The caller must not change it.
 func (w *World) find(kind, namespace, name string) *unstructured.Unstructured {
 	return w.api.Find(kind, namespace, name)

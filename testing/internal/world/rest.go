@@ -262,6 +262,30 @@ func (w *World) leftBy(p *process, ago time.Duration, steps bool) (some bool) {
 	return some
 }
 
+// isOver ends the world, and says so outside its bubble.
+func (w *World) isOver() {
+	w.end.Do(func() {
+		close(w.over)
+		w.overTo <- w
+	})
+}
+
+// endsWithin is how much real time the goroutines of a world that is over have to end. They need milliseconds.
+const endsWithin = time.Minute
+
+// awaitEnd is outside the bubble of a world, which never ends while a goroutine that was left behind has something to do.
+func awaitEnd(over <-chan *World, ended <-chan struct{}) {
+	select {
+	case <-ended:
+	case w := <-over:
+		select {
+		case <-ended:
+		case <-time.After(endsWithin):
+			panic(fmt.Sprintf("seed %d: blocked goroutines remain, or busy ones: %s", w.plan.Seed, w.violation))
+		}
+	}
+}
+
 // processLabel is the label of the goroutines of a process.
 const processLabel = "process"
 

@@ -115,26 +115,16 @@ type Result struct {
 
 // Run plays a plan.
 func Run(t *testing.T, plan Plan) (result Result) {
-	ends, ended := make(chan *World, 1), make(chan struct{})
+	over, ended := make(chan *World, 1), make(chan struct{})
 	defer close(ended)
-	go func() { // outside the bubble, which never ends while a goroutine that was left behind has something to do
-		w := <-ends
-		select {
-		case <-ended:
-		case <-time.After(endsWithin):
-			panic(fmt.Sprintf("seed %d: blocked goroutines remain, or busy ones: %s", plan.Seed, w.violation))
-		}
-	}()
+	go awaitEnd(over, ended)
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(plan)
-		w.overTo = ends
+		w.overTo = over
 		result = w.run()
 	})
 	return result
 }
-
-// endsWithin is how much real time the goroutines of a world that is over have to end. They need milliseconds.
-const endsWithin = 15 * time.Second
 
 func newWorld(plan Plan) *World {
 	w := &World{
@@ -232,13 +222,6 @@ func (w *World) run() Result {
 	w.isOver()
 	w.finish()
 	return w.result()
-}
-
-func (w *World) isOver() {
-	w.end.Do(func() {
-		close(w.over)
-		w.overTo <- w
-	})
 }
 
 // finish ends all processes, and waits for all goroutines.
@@ -403,13 +386,6 @@ func (w *World) observe() {
 		w.recorded(rollout.Read(lease.GetAnnotations()))
 		w.mu.Unlock()
 	}
-}
-
-func (h history) last() *unstructured.Unstructured {
-	if len(h) == 0 {
-		return nil
-	}
-	return h[len(h)-1].object
 }
 
 // line is a sentence of the story.
