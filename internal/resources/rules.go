@@ -89,7 +89,7 @@ func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissi
 	}
 	for _, operation := range asked {
 		if operation == admissionregistrationv1.Delete || operation == admissionregistrationv1.Connect {
-			return nil, fmt.Errorf("a Mutation is for objects that are created or updated, and cannot be called for %s; use a Validation or a Subresource for that", operation)
+			return nil, fmt.Errorf("a Mutation is for objects that are created or updated; leave %s out of Settings.Operations, or use a Validation or a Subresource", operation)
 		}
 	}
 	return asked, nil

@@ -166,7 +166,7 @@ func (c *checker) selectors(s Step, o Options) {
 	c.report("correct Settings.Objects", checkSelector(s.Objects, objects)...)
 	for _, name := range namesIn(orEmpty(s.Namespaces)) {
 		if slices.Contains(o.excluded(s.Settings), name) {
-			c.report("leave the namespace out, or set Settings.AllowClusterCritical to accept the risk",
+			c.report("leave the namespace out of Settings.Namespaces, or set Settings.AllowClusterCritical to accept the risk",
 				field.Forbidden(namespaces, name+" holds what a cluster or this program needs to start, and no webhook is called for it"))
 		}
 	}

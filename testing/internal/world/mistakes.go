@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +44,7 @@ var mistakesInOptions = map[string]func(*eirinix.ManagerOptions){
 	"KeyAlgorithm":        func(o *eirinix.ManagerOptions) { o.KeyAlgorithm = "DES" },
 	"KubeConfig":          func(o *eirinix.ManagerOptions) { o.KubeConfig = "/no/file" },
 	"ClientCA":            func(o *eirinix.ManagerOptions) { o.ClientCA = eirinix.ClientCA{Names: []string{"the API server"}} },
+	"Certificates":        func(o *eirinix.ManagerOptions) { o.Certificates = eirinix.FromCSR(signerName, eirinix.SignerOptions{}) },
 	"TLS":                 func(o *eirinix.ManagerOptions) { o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS11 } }, //nolint:gosec // it is a mistake
 }
 
@@ -96,7 +99,8 @@ func nothingTo[T client.Object](context.Context, *eirinix.Call, T) error { retur
 
 func says[T any](context.Context, *eirinix.Call, T, T) error { return nil }
 
-// mistakes has a tool with mistakes check itself, register, and run.
+// mistakes has a tool that may have mistakes check itself, and register and run if it has some. Errors name each wrong option, each
+// step with a mistake, and each setting that is wrong in it.
 func (w *World) mistakes() {
 	rng := w.stream("mistakes", 0)
 	h := newHost("a program with mistakes")
@@ -106,26 +110,30 @@ func (w *World) mistakes() {
 		for range rng.IntN(3) {
 			option := oneOf(rng, mistakesInOptions)
 			mistakesInOptions[option](o)
-			made, words = append(made, option), append(words, option)
+			made, words = append(made, option), append(words, "ManagerOptions."+option)
 		}
 	})
-	for i := range 1 + rng.IntN(2) {
-		name := fmt.Sprint(wrong, i)
-		if rng.IntN(3) > 0 {
-			of := oneOf(rng, mistakesInSettings)
-			err := m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: name, Settings: mistakesInSettings[of], Apply: nothingTo[*corev1.Pod]})
-			if made = append(made, of); err != nil {
-				w.tell(named("a program with mistakes"), "hears at once: %v", err)
-			}
-			words = append(words, fmt.Sprintf("%q", name))
-			continue
-		}
-		of := oneOf(rng, mistakesInSteps)
-		if err := m.AddExtension(mistakesInSteps[of]); err != nil {
+	add := func(of string, step any, says ...string) {
+		if err := m.AddExtension(step); err != nil {
 			w.tell(named("a program with mistakes"), "hears at once: %v", err)
 		}
-		made = append(made, of)
-		break
+		made, words = append(made, of), append(words, says...)
+	}
+	for i := range rng.IntN(3) {
+		if rng.IntN(3) == 0 {
+			of := oneOf(rng, mistakesInSteps)
+			add(of, mistakesInSteps[of])
+			break
+		}
+		of, name := oneOf(rng, mistakesInSettings), fmt.Sprint(wrong, i)
+		add(of, eirinix.Mutation[*corev1.Pod]{ID: name, Settings: mistakesInSettings[of], Apply: nothingTo[*corev1.Pod]}, append(fieldsOf(mistakesInSettings[of]), strconv.Quote(name))...)
+	}
+	if len(made) == 0 {
+		add("", eirinix.Mutation[*corev1.Pod]{ID: "right", Apply: nothingTo[*corev1.Pod]})
+		if err := m.Validate(); err != nil {
+			w.violate("a program without a mistake has one: %v", err)
+		}
+		return
 	}
 	w.tell(named("a program with mistakes"), "has %s", strings.Join(made, ", "))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -145,6 +153,17 @@ func (w *World) mistakes() {
 		w.violate("a program that has %s makes %d requests", strings.Join(made, ", "), n)
 	}
 	m.Stop()
+}
+
+// fieldsOf returns the names of the settings that are there.
+func fieldsOf(s eirinix.Settings) []string {
+	var names []string
+	for i, v := 0, reflect.ValueOf(s); i < v.NumField(); i++ {
+		if !v.Field(i).IsZero() {
+			names = append(names, "Settings."+v.Type().Field(i).Name)
+		}
+	}
+	return names
 }
 
 // oneOf draws one of the names in a map.

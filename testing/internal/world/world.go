@@ -187,7 +187,6 @@ func (w *World) run() Result {
 		w.violate("no cluster: %v", err)
 		return w.result()
 	}
-	w.misuses(w.stream("misuses", 0))
 	w.tasks.Go(w.startsAlone)
 	w.tasks.Go(w.serveLater)
 	w.tasks.Go(w.sleeps)
