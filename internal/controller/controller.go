@@ -207,6 +207,7 @@ func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, la
 	r.Options.OwnedBy = c.registration.Options.OwnedBy
 	if r.Version == c.registration.Version {
 		c.registration, c.routes = r, nil
+		c.drift.anew()
 		return nil
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)

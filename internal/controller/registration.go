@@ -431,16 +431,21 @@ func newDrift(most time.Duration) *drift {
 	return &drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// of starts over when the desired state changes, because no other client has caused the difference then. It forgets no repair:
-// that takes a quiet time, in which the desired state may change too.
+// of starts over when the desired state changes.
 func (d *drift) of(want string) *drift {
 	if d.want != want {
 		d.want = want
-		for _, state := range d.all {
-			*state = repair{broken: state.broken}
-		}
+		d.anew()
 	}
 	return d
+}
+
+// anew starts over: this process desires something else, so no other client has caused the difference. It forgets no repair: that
+// takes a quiet time, in which the desired state may change too.
+func (d *drift) anew() {
+	for _, state := range d.all {
+		*state = repair{broken: state.broken}
+	}
 }
 
 // look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
