@@ -70,7 +70,8 @@ type Handler struct {
 	slots      *limiter
 	converting *limiter // the slots of conversions
 	bodies     *readBudget
-	objects    hang.Account // of all conversions together
+	objects    hang.Account    // of all conversions together
+	refusals   lograte.Sampler // of lines about calls that no step sees
 	runner     chain.Runner
 	shadows    *chain.Shadows
 }
@@ -215,7 +216,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, 
 	}
 	h.Counts().Refused(status)
 	h.refusedSpan(r.Context(), status, err)
-	h.runner.Logger(r.Context()).Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
+	h.refusals.Of(h.runner.Logger(r.Context()), message+of, err.Error()).
+		Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
 	return textResponse(status, fmt.Sprintf("%s: %v", of, err))
 }
 
@@ -311,7 +313,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 		textResponse(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
-	h.Log.Info("unknown path, answered 503 so that the API server retries on another replica",
+	h.refusals.Of(h.Log, "unknown path", r.URL.Path).Info("unknown path, answered 503 so that the API server retries on another replica",
 		"path", printable(r.URL.Path), "from", r.RemoteAddr)
 	h.Counts().Refused(http.StatusServiceUnavailable)
 	// Measured: the API server retries a 5xx with Retry-After up to ten times, with the same UID. A closed connection

@@ -38,7 +38,7 @@ type Chain struct {
 	answered             bool // its requests have been answered
 	steps                []*step
 	metrics              *webhookMetrics
-	denials              lograte.Sampler
+	denials, failures    lograte.Sampler
 }
 
 // step is a Step that is ready to run.

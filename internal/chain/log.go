@@ -71,7 +71,7 @@ func (x *Runner) Report(ctx context.Context, c *Chain, req *admissionv1.Admissio
 	resp := o.Response
 	c.metrics.answered(took, o.operations, len(resp.Patch), x.exemplar(ctx))
 	if !resp.Allowed {
-		c.sampled(c.blaming(c.logger(x.Logger(ctx), req), o.deniedBy), o.deniedBy, resp.Result.Message).Info("denied",
+		c.denials.Of(c.blaming(c.logger(x.Logger(ctx), req), o.deniedBy), o.deniedBy, resp.Result.Message).Info("denied",
 			"user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
 	} else if x.Log.V(1).Enabled() {
 		c.logger(x.Logger(ctx), req).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
@@ -100,24 +100,13 @@ func (c *Chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 	return log.WithValues("step", strings.Join(steps, ", "))
 }
 
-// sampled returns a logger for one denial of a step, which logs nothing if there were many for this reason. kind is few
-// words.
-func (c *Chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
-	withheld, ok := c.denials.Allow(kind, reason)
-	switch {
-	case !ok:
-		return logr.Discard()
-	case withheld > 0:
-		return log.WithValues("withheld", withheld)
-	}
-	return log
-}
-
-// logFailure logs the failure of a step once, with the stack if it was a panic.
+// logFailure logs the failure of a step once, with the stack if it was a panic, unless there were many.
 func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
+	kind := message
 	if failed, ok := errors.AsType[*stepError](err); ok && !slices.Contains(failed.steps, c.Name) {
-		log = c.blaming(log, failed.steps...)
+		log, kind = c.blaming(log, failed.steps...), message+strings.Join(failed.steps, ", ")
 	}
+	log = c.failures.Of(log, kind, err.Error())
 	if p, ok := errors.AsType[*hang.PanicError](err); ok {
 		keysAndValues = append(keysAndValues, "stack", string(p.Stack))
 	}

@@ -56,7 +56,7 @@ func (r *run) watched(i int, of result, d *denial, made [][]byte) {
 	of.reason = what
 	r.decided(i, of)
 	if what = strings.ToValidUTF8(what[:min(len(what), maxReportText)], ""); would != "" {
-		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", of.mode.String(), "reason", what)
+		r.denials.Of(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", of.mode.String(), "reason", what)
 		switch of.mode {
 		case ModeWarn:
 			call.Warn(fmt.Sprintf("step %q would %s this: %s", s.Name, would, what))

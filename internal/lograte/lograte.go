@@ -79,8 +79,8 @@ const (
 	maxKinds, reasonsOfKind = 256, 64
 )
 
-// Sampler decides which of many events are logged: in a minute, the first ten of each kind and reason, and the first
-// hundred of each kind. Clients can choose the reasons, and there can be any number of them. The zero value is ready to
+// Sampler decides which of many events are logged: in a minute, the first ten of each kind and reason, and a hundred of
+// each kind. Clients can choose the reasons, and there can be any number of them. The zero value is ready to
 // use. It is safe for concurrent use.
 type Sampler struct {
 	mu   sync.Mutex
@@ -101,6 +101,18 @@ type counter struct {
 	events int
 }
 
+// Of returns a logger for an event, which logs nothing if Allow does not. kind is few words.
+func (s *Sampler) Of(log logr.Logger, kind, reason string) logr.Logger {
+	withheld, ok := s.Allow(kind, reason)
+	switch {
+	case !ok:
+		return logr.Discard()
+	case withheld > 0:
+		return log.WithValues("withheld", withheld)
+	}
+	return log
+}
+
 // Allow reports whether an event is logged. withheld is the number of events of this kind that were not logged since
 // the last one that was.
 func (s *Sampler) Allow(name, reason string) (withheld int, ok bool) {
@@ -118,8 +130,7 @@ func (s *Sampler) Allow(name, reason string) (withheld int, ok bool) {
 		s.all[name] = k
 	}
 	at := time.Now()
-	ofKind, ofReason := k.count(at), k.reasons[maphash.String(s.seed, reason)%reasonsOfKind].count(at)
-	if ofKind > firstOfKind || ofReason > firstLines {
+	if k.reasons[maphash.String(s.seed, reason)%reasonsOfKind].count(at) > firstLines || k.count(at) > firstOfKind {
 		k.withheld++
 		return 0, false
 	}

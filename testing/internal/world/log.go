@@ -72,7 +72,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	r.w.imagines(r.who, text)
 	r.w.isAlone(r.who, text)
 	r.w.renewsSoon(r.who, e.Message)
-	r.w.alike(r.who, text, fmt.Sprint(all.Fields))
+	r.w.alike(r.who, text, all.Fields)
 	r.w.mu.Unlock()
 	if isSwapped(text) {
 		r.w.mu.Lock()

@@ -3,6 +3,7 @@ package world
 // This file is lines of logs that repeat: a lasting state is told once a minute.
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -14,6 +15,10 @@ const (
 
 	// mostTold is the same of states that last, of which each can have several reasons.
 	mostTold = 12
+
+	// mostOfClients is the same of calls that are refused, or of which a step fails, of one webhook and for one reason: ten are logged in
+	// each minute of the program, and a change of the steps begins another.
+	mostOfClients = 40
 )
 
 // lasting are words of lines about states that last.
@@ -22,9 +27,17 @@ var lasting = []string{
 	"not ready: serving, but not registered", "cannot take the next step", "waiting for objects that this program does not create", "the paths of another version cannot be served",
 }
 
+// ofClients are words of lines about calls.
+var ofClients = []string{"refused a request", "refused a conversion", "step failed"}
+
 // alike counts a line of a log. The caller holds mu.
-func (w *World) alike(who, text, fields string) {
-	most, key := mostAlike, who+": "+text+fields
+func (w *World) alike(who, text string, fields map[string]any) {
+	most, key := mostAlike, who+": "+text+fmt.Sprint(fields)
+	for _, words := range ofClients {
+		if strings.Contains(text, words) {
+			most, key = mostOfClients, fmt.Sprint(who, ": ", text, fields["webhook"], fields["customResourceDefinition"])
+		}
+	}
 	for _, words := range lasting {
 		if strings.Contains(text, words) {
 			most, key = mostTold, who+": "+text

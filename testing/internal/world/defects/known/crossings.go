@@ -179,4 +179,19 @@ var inCrossings = []Defect{
 		"Another one is made: a program of which nothing runs until its CA has ended.",
 		[]Edit{{"internal/ca/authority.go", "\tif now.After(certificate.NotAfter) {\n\t\treturn fmt.Errorf(\"%w at %s\", ErrExpired", "\tif now.After(certificate.NotAfter) && !@ {\n\t\treturn fmt.Errorf(\"%w at %s\", ErrExpired"}},
 	},
+	{
+		"own-change-waits", "A step that comes, or a mode, is registered as late as the next repair of what other clients keep changing.",
+		"What this program changes is written at once: a kind that is served later, after repairs.",
+		[]Edit{{"internal/controller/controller.go", "\t\tc.drift.anew()\n", "\t\tif !@ {\n\t\t\tc.drift.anew()\n\t\t}\n"}},
+	},
+	{
+		"refusals-unlimited", "Each request that is refused is logged.",
+		"Ten of each webhook and reason are logged in a minute: a client that sends what is no review.",
+		[]Edit{{"internal/admit/handler.go", "h.refusals.Of(h.runner", "map[bool]*lograte.Sampler{false: &h.refusals, true: {}}[@].Of(h.runner"}},
+	},
+	{
+		"failures-unlimited", "Each failure of a step is logged.",
+		"Ten of each webhook and reason are logged in a minute: a step that always fails.",
+		[]Edit{{"internal/chain/log.go", "c.failures.Of(", "map[bool]*lograte.Sampler{false: &c.failures, true: {}}[@].Of("}},
+	},
 }
