@@ -117,20 +117,38 @@ func (w *World) renewIssuer() error {
 
 // renews is the issuer.
 func (w *World) renews() {
-	wait := time.Duration(0)
+	wait, rng := time.Duration(0), w.stream("issuer", 0)
 	if w.plan.Late {
 		wait = lateBy
 		w.excuse(unissued, wait+settling)
 		w.expects(wait, withoutCertificate, w.unserved)
 	}
 	for w.wait(wait) {
+		first := wait == 0
 		wait = settling
 		if w.authorities.busy.TryLock() {
 			w.issue(w.plan.serverName(), issuedFor, 0)
+			if first && w.plan.blind() && rng.IntN(2) == 0 {
+				w.corrects(rng)
+			}
 			w.authorities.busy.Unlock()
 			wait = issuedFor * 2 / 3
 		}
 	}
+}
+
+// corrects has the issuer, which is installed with the program, sign with another CA within the first second: before or after the tool
+// registers the first one, which replicas serve by then.
+func (w *World) corrects(rng *rand.Rand) {
+	if !w.wait(500*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second)))) {
+		return
+	}
+	if err := w.renewIssuer(); err != nil {
+		w.violate("the issuer has no other CA: %v", err)
+		return
+	}
+	w.tell(fate, "has the issuer sign with another CA")
+	w.issue(w.plan.serverName(), issuedFor, 0)
 }
 
 // reissues has the issuer make a certificate a while after a restore: the old one may be over before it is time for the next.
