@@ -19,6 +19,9 @@ import (
 // mostWaiting is the number of calls of a replica that may be at work and wait, all together, and atWork that of those at work.
 const mostWaiting, atWork = 500, 100
 
+// repeated is the number of calls of which a step fails, for each entry that may hold it: few of these failures are logged.
+const repeated = 60
+
 // wears has a replica answer calls, without connections.
 func (w *World) wears() {
 	s := w.servers[0]
@@ -41,7 +44,7 @@ func (w *World) wears() {
 		return
 	}
 	var from atomic.Int64
-	call := func(body []byte, timeout string) (busy bool) {
+	call := func(of hook, body []byte, timeout string) (busy bool) {
 		w.tallied(of.ClientConfig, func(t *tally) { t.sent++ })
 		answer := httptest.NewRecorder()
 		request := httptest.NewRequest(http.MethodPost, of.path()+"?timeout="+timeout, bytes.NewReader(body))
@@ -52,13 +55,22 @@ func (w *World) wears() {
 	}
 	quick, waits := reviewOf(podIn("shop", "first")), reviewOf(slow)
 	refused := func(after string, args ...any) {
-		if call(quick, "10s") && p.leavingAt.IsZero() {
+		if call(*of, quick, "10s") && p.leavingAt.IsZero() {
 			w.violate("%s is too busy for a call, after %s", p, fmt.Sprintf(after, args...))
 		}
 	}
 	w.tell(named(s.name), "sends %d calls to %s, one after the other, and then %d at once", mostWaiting, p, mostWaiting)
 	for range mostWaiting {
-		call(quick, "10s")
+		call(*of, quick, "10s")
+	}
+	failing := podIn("shop", "first")
+	failing.SetLabels(map[string]string{failLabel: "yes"})
+	for _, h := range s.entries(configurations[0]) {
+		for range repeated {
+			if strings.HasPrefix(h.Name, "pods-") || strings.HasPrefix(h.Name, lenient+"-sets.") {
+				call(h, reviewOf(failing), "10s")
+			}
+		}
 	}
 	refused("%d others, one after the other", mostWaiting)
 	w.mu.Lock()
@@ -80,7 +92,7 @@ func (w *World) wears() {
 		if n >= atWork && n < mostWaiting {
 			timeout = "1s"
 		}
-		w.tasks.Go(func() { call(waits, timeout) })
+		w.tasks.Go(func() { call(*of, waits, timeout) })
 	}
 	if w.wait(time.Second) {
 		refused("%d others at once, of which most have waited in vain, and amid %d", mostWaiting, atWork)
