@@ -194,4 +194,9 @@ var inCrossings = []Defect{
 		"Ten of each webhook and reason are logged in a minute: a step that always fails.",
 		[]Edit{{"internal/chain/log.go", "c.failures.Of(", "map[bool]*lograte.Sampler{false: &c.failures, true: {}}[@].Of("}},
 	},
+	{
+		"within-unheard", "A version whose replicas poll the Lease has ten seconds to answer, like one that watches.",
+		"It lives until it had the time that it asks for: a rollout while the Lease may not be watched.",
+		[]Edit{{"internal/rollout/rollout.go", "seen.Since.Add(r.within())", "seen.Since.Add(map[bool]time.Duration{false: r.within(), true: answerWithin}[@])"}},
+	},
 }
