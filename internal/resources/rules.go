@@ -88,8 +88,8 @@ func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissi
 		return both, nil
 	}
 	for _, operation := range asked {
-		if operation == admissionregistrationv1.Delete || operation == admissionregistrationv1.Connect {
-			return nil, fmt.Errorf("a Mutation is for objects that are created or updated; leave %s out of Settings.Operations, or use a Validation or a Subresource", operation)
+		if !slices.Contains(both, operation) {
+			return nil, fmt.Errorf("a Mutation is for objects that are created or updated; leave %s out of its operations (Settings.Operations or Settings.Rules), or use a Validation or a Subresource", operation)
 		}
 	}
 	return asked, nil
