@@ -1,8 +1,8 @@
 // Package known holds defects that this library had, or could have, and puts them back into its code by an overlay of the
 // build. A search for defects that does not find these proves nothing.
 //
-// One overlay holds all of them, and each is off. Package internal/defect, which exists in the overlay alone, puts one of
-// them back: Set does so, and the variable EIRINIX_DEFECT, for specs that do not call it.
+// One overlay holds all of them, and each is off. Package internal/defect, which exists in the overlay alone, puts the one
+// back that the variable EIRINIX_DEFECT names.
 package known
 
 import (
@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -35,35 +34,19 @@ type Edit struct{ File, Old, New string }
 
 const (
 	module = "code.cloudfoundry.org/eirinix"
-	world  = "testing/internal/world"
 
 	source = `// Package defect says which known defect is put back.
 package defect
 
-import (
-	"os"
-	"sync/atomic"
-)
+import "os"
 
-var back atomic.Pointer[string]
-
-func init() { Set(os.Getenv("EIRINIX_DEFECT")) }
-
-// Set puts a defect back, and no other one. The empty name puts none back.
-func Set(name string) { back.Store(&name) }
+var back = os.Getenv("EIRINIX_DEFECT")
 
 // On reports whether a defect is put back.
-func On(name string) bool { return *back.Load() == name }
+func On(name string) bool { return back == name }
 
 // Later reports whether a resourceVersion is later than another one.
 func Later(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
-`
-
-	setter = `package %s
-
-import "` + module + `/internal/defect"
-
-func init() { setDefect = defect.Set }
 `
 )
 
@@ -117,11 +100,7 @@ func imported(file, text string) (string, error) {
 	return text[:at] + "; import \"" + module + "/internal/defect\"" + text[at:], nil
 }
 
-// declares finds the declaration of the function through which a world puts defects back.
-var declares = regexp.MustCompile(`(?m)^var setDefect func\(string\)$`)
-
-// Files returns the files of the overlay by their paths: those that are changed, package defect, and a file of the world's
-// specs, if these declare setDefect.
+// Files returns the files of the overlay by their paths: those that are changed, and package defect.
 func Files(root string) (map[string]string, error) {
 	files, err := Changed(root, All)
 	if err != nil {
@@ -133,23 +112,6 @@ func Files(root string) (map[string]string, error) {
 		}
 	}
 	files["internal/defect/defect.go"] = source
-	specs, err := filepath.Glob(filepath.Join(root, world, "*_test.go"))
-	if err != nil {
-		return nil, err
-	}
-	for _, spec := range specs {
-		text, err := os.ReadFile(spec)
-		if err != nil {
-			return nil, err
-		}
-		if declares.Match(text) {
-			parsed, err := parser.ParseFile(token.NewFileSet(), spec, text, parser.PackageClauseOnly)
-			if err != nil {
-				return nil, err
-			}
-			files[world+"/defect_overlay_test.go"] = fmt.Sprintf(setter, parsed.Name.Name)
-		}
-	}
 	return files, nil
 }
 
