@@ -478,7 +478,11 @@ func (w *World) keepsIssuer(kind string, is []hook) {
 	serves := func(p *process) bool {
 		return p.release.bySecret() && !p.leaving && !p.readySince.IsZero() && time.Since(p.readySince) > settling && p.wire.hears()
 	}
-	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < settling || time.Since(w.watch.undone) < settling || !slices.ContainsFunc(w.processes, serves) ||
+	within := settling
+	if w.plan.Split { // the tool registers the CA
+		within += registersEvery
+	}
+	if a.issuer == nil || a.unusable || time.Since(a.madeAt) < within || time.Since(w.watch.undone) < settling || !slices.ContainsFunc(w.processes, serves) ||
 		w.troubledSince(time.Now(), rough, slow, spoiled, lapsed, apart, unissued, strange) {
 		return
 	}
