@@ -3,13 +3,9 @@ package world
 // This file plays seeds, and puts known defects back to see that seeds find them.
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +22,10 @@ func TestMain(m *testing.M) {
 // TestSeeds plays EIRINIX_SEEDS seeds, from EIRINIX_SEED on. It explains the first ones that break a promise.
 func TestSeeds(t *testing.T) {
 	n, first := number("EIRINIX_SEEDS", 20), number("EIRINIX_SEED", 0)
-	if os.Getenv("EIRINIX_HUNT") != "" {
-		hunt(t, n, first)
+	if how := os.Getenv("EIRINIX_HUNT"); how != "" {
+		if err := hunt(strings.Split(how, ","), n, first, func(seed uint64) Result { return Run(t, Draw(seed, lasts, kinds()...)) }); err != nil {
+			t.Error(err)
+		}
 		return
 	}
 	var all Counts
@@ -53,17 +51,6 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds of %s, %d of which break a promise, in %s: %+v; faults: %v", n, lasts, broken, time.Since(began).Round(time.Second), all, struck)
 }
 
-// hunt plays seeds until one breaks a promise. It is run where a defect was put back.
-func hunt(t *testing.T, n, first int) {
-	for seed := first; seed < first+n; seed++ {
-		if r := Run(t, Draw(uint64(seed), lasts, kinds()...)); r.Violation != "" {
-			fmt.Printf("FOUND after %d: seed %d: %s\n", seed-first+1, seed, strings.ReplaceAll(r.Violation, "\n", " "))
-			return
-		}
-	}
-	t.Errorf("%d seeds break no promise", n)
-}
-
 // quick are the defects that are put back in each run of the specs, some with faults of one kind alone. EIRINIX_DEFECTS names
 // others, or is "all".
 var quick = strings.Fields("leaf-kept leaf-late old-ca-stays=rotation not-backdated=rotation keep-alive leaf-before-bundle=rotation goroutine=namespace ready-early dead-version-kept F1=restore,rotation F4=namespace late-lease-reverts=rollout old-object-kept=load")
@@ -85,22 +72,19 @@ func TestDefects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h := known.Hunt{Binary: binary, Seeds: number("EIRINIX_SEEDS", 1000)}
+	if len(names) == len(known.All) {
+		if err := h.Survey(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range names {
 		name, kinds, _ := strings.Cut(name, "=")
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-			defer cancel()
-			specs := exec.CommandContext(ctx, binary, "-test.run", "^TestSeeds$", "-test.timeout", "30m")
-			specs.Env = append(os.Environ(), "EIRINIX_HUNT=1", "EIRINIX_DEFECT="+name, "EIRINIX_FAULTS="+kinds, "EIRINIX_SEEDS="+strconv.Itoa(number("EIRINIX_SEEDS", 1000)))
-			said, err := specs.CombinedOutput()
-			_, found, ok := strings.Cut(string(said), "FOUND ")
-			if strings.Contains(string(said), "blocked goroutines remain") || strings.Contains(string(said), "all goroutines in bubble are blocked") {
-				found, ok, err = "the end of a seed: goroutines remain, or a process that never ends", true, nil
+			found, err := h.Find(t.Context(), name, kinds)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if err != nil || !ok {
-				t.Fatalf("no seed finds the defect %s: %v\n%s", name, err, said)
-			}
-			found, _, _ = strings.Cut(found, "\n")
 			t.Log(found)
 		})
 	}

@@ -38,15 +38,48 @@ const (
 	source = `// Package defect says which known defect is put back.
 package defect
 
-import "os"
+import (
+	"maps"
+	"os"
+	"slices"
+	"sync"
+)
 
-var back = os.Getenv("EIRINIX_DEFECT")
+var (
+	back = os.Getenv("EIRINIX_DEFECT")
+	mu   sync.Mutex
+	asked = map[string]bool{}
+)
 
 // On reports whether a defect is put back.
-func On(name string) bool { return back == name }
+func On(name string) bool {
+	if back != "" {
+		return back == name
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	asked[name] = true
+	return false
+}
+
+// Reached returns the defects that On was asked for since the last call, where none is put back.
+func Reached() []string {
+	mu.Lock()
+	defer mu.Unlock()
+	names := slices.Sorted(maps.Keys(asked))
+	clear(asked)
+	return names
+}
 
 // Later reports whether a resourceVersion is later than another one.
 func Later(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
+`
+	// surveys has the specs of worlds know which places were reached.
+	surveys = `package world
+
+import "code.cloudfoundry.org/eirinix/internal/defect"
+
+func init() { placesReached = defect.Reached }
 `
 )
 
@@ -100,7 +133,7 @@ func imported(file, text string) (string, error) {
 	return text[:at] + "; import \"" + module + "/internal/defect\"" + text[at:], nil
 }
 
-// Files returns the files of the overlay by their paths: those that are changed, and package defect.
+// Files returns the files of the overlay by their paths: those that are changed, package defect, and a file of the specs of worlds.
 func Files(root string) (map[string]string, error) {
 	files, err := Changed(root, All)
 	if err != nil {
@@ -111,7 +144,7 @@ func Files(root string) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	files["internal/defect/defect.go"] = source
+	files["internal/defect/defect.go"], files["testing/internal/world/reached_test.go"] = source, surveys
 	return files, nil
 }
 
