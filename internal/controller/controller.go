@@ -153,6 +153,7 @@ type Controller struct {
 	routes            map[string]rollout.Route
 	pauses            map[string]pause
 	drift, trustDrift *drift            // drift of the entries, and of the caBundles and conversions
+	surplusDrift      *drift            // of each CA that is not needed, by its hash: that several leave is no drift
 	managers          map[string]string // the last other client that wrote a configuration, by the configuration's name
 	registered        map[string]bool   // configurations that have been in order at least once
 	spread            time.Time         // until then, an API server may use a caBundle of before, which did not trust this replica
@@ -176,7 +177,7 @@ func New(c Config) *Controller {
 	}
 	made := &Controller{
 		Config: c, ownerDue: c.Owner != nil, passing: make(chan struct{}, 1), managers: map[string]string{}, registered: map[string]bool{},
-		trustDrift: newDrift(trustTroubleMost),
+		trustDrift: newDrift(trustTroubleMost), surplusDrift: newDrift(trustTroubleMost),
 	}
 	made.begin(c.Registration)
 	return made

@@ -10,12 +10,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/util/workqueue"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
@@ -176,9 +174,13 @@ func (c *Controller) due(o Observation, plan Plan, first string) (w work, again 
 	if now.Before(c.undone) {
 		again = c.undone
 	}
-	outgrown := (c.Once || plan.Surplus != "" || len(c.noted) > 0) && c.outgrown(o, plan)
+	var surplus []string
+	if !lacks && (c.Once || plan.Surplus != "" || len(c.noted) > 0) {
+		surplus = c.outgrown(o, plan)
+	}
+	outgrown := len(surplus) > 0
 	trustAt, trustTimes := c.trustDrift.of(string(plan.Want)).look("caBundle", !lacks, now)
-	surplusAt, surplusTimes := c.trustDrift.look("a CA that is not needed", lacks || !outgrown, now)
+	surplusAt, surplusTimes := c.surplusDrift.lookAtEach(surplus, now)
 	for _, conf := range o.all {
 		if !c.registersIn(conf, first) {
 			continue
@@ -241,17 +243,37 @@ func (c *Controller) claimed(o Observation) (claimed []string) {
 	return claimed
 }
 
-// outgrown reports whether a CA should leave a caBundle, or a note on it come or go.
-func (c *Controller) outgrown(o Observation, plan Plan) bool {
+// outgrown returns the hashes of the CAs that should leave a caBundle, or a note on which should come or go. The empty one is that of
+// a block that is no certificate.
+func (c *Controller) outgrown(o Observation, plan Plan) (hashes []string) {
 	for _, conf := range o.all {
 		bundle, unneeded := c.trusted(conf.found, plan.Want, plan)
+		for hash, since := range unneeded {
+			if was, there := conf.found.Unneeded[hash]; !there || !was.Equal(since) {
+				hashes = append(hashes, hash)
+			}
+		}
+		for hash := range conf.found.Unneeded {
+			if _, stays := unneeded[hash]; !stays {
+				hashes = append(hashes, hash)
+			}
+		}
 		for _, live := range conf.found.Bundles {
-			if !ca.Contains(bundle, live) || !maps.EqualFunc(unneeded, conf.found.Unneeded, time.Time.Equal) {
-				return true
+			if ca.Contains(bundle, live) {
+				continue
+			}
+			before := len(hashes)
+			for _, certificate := range ca.SplitBundle(live) {
+				if !ca.Contains(bundle, ca.EncodeCertificate(certificate)) {
+					hashes = append(hashes, ca.HashOf(certificate))
+				}
+			}
+			if len(hashes) == before {
+				hashes = append(hashes, "")
 			}
 		}
 	}
-	return false
+	return hashes
 }
 
 // registersIn reports whether this version's entries belong in a configuration.
@@ -404,73 +426,4 @@ func (c *Controller) answers(ctx context.Context, standing string) bool {
 	}
 	seen, known := c.versions[standing]
 	return known && !seen.Removed
-}
-
-const (
-	// quiet is how long a configuration must have been in order before its failures are forgotten.
-	quiet = 15 * time.Minute
-
-	// firstRepair is the delay of the first repair. It doubles with each further repair.
-	firstRepair = 50 * time.Millisecond
-)
-
-// drift counts how often objects had to be repaired. It belongs to the pass.
-type drift struct {
-	failures workqueue.TypedRateLimiter[string]
-	all      map[string]*repair
-	want     string
-}
-
-// repair is the state of one object. The field since is when it was found broken, and due is when its repair is due.
-// Both are zero while it is in order. inOrder is when its current or last period in order began, and broken when it was last
-// seen broken, whatever was desired then.
-type repair struct{ since, due, inOrder, broken time.Time }
-
-// newDrift returns a drift. most bounds the delay of a repair.
-func newDrift(most time.Duration) *drift {
-	return &drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
-}
-
-// of starts over when the desired state changes.
-func (d *drift) of(want string) *drift {
-	if d.want != want {
-		d.want = want
-		d.anew()
-	}
-	return d
-}
-
-// anew starts over: this process desires something else, so no other client has caused the difference. It forgets no repair: that
-// takes a quiet time, in which the desired state may change too.
-func (d *drift) anew() {
-	for _, state := range d.all {
-		*state = repair{broken: state.broken}
-	}
-}
-
-// look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
-// object that was never in order is repaired at once.
-func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, times int) {
-	state := d.all[object]
-	if state == nil {
-		state = &repair{}
-		d.all[object] = state
-	}
-	switch {
-	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):
-		*state = repair{inOrder: now, broken: state.broken}
-	case state.since.IsZero() && !state.broken.IsZero() && now.Sub(state.broken) > quiet:
-		d.failures.Forget(object)
-	}
-	switch {
-	case ok:
-	case state.inOrder.IsZero():
-		return now, d.failures.NumRequeues(object)
-	case state.since.IsZero():
-		state.since, state.due = now, now.Add(d.failures.When(object))
-	}
-	if !ok {
-		state.broken = now
-	}
-	return state.due, d.failures.NumRequeues(object)
 }

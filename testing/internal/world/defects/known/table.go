@@ -392,7 +392,7 @@ var inRooms = []Defect{
 	{
 		"contest-unnoticed", "A tool that keeps reverting a configuration is fought at its own pace, without a delay and without a word.",
 		"There is no write loop, and a contested registration is reported: another client reverts the configuration after each repair.",
-		[]Edit{{"internal/controller/registration.go", "	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):\n", "	case ok && (!@ && !state.since.IsZero() || state.inOrder.IsZero()):\n"}},
+		[]Edit{{"internal/controller/drift.go", "	case ok && (!state.since.IsZero() || state.inOrder.IsZero()):\n", "	case ok && (!@ && !state.since.IsZero() || state.inOrder.IsZero()):\n"}},
 	},
 	{
 		"owner-ignored", "Two deployments in different namespaces with one fingerprint overwrite each other's configurations.",

@@ -92,7 +92,7 @@ var inTrial = []Defect{
 		"never-forgiven", "Repairs of a configuration count for ever, so that each one waits longer than the one before.",
 		"A single edit is repaired within about a second: a tool reverts a configuration for a while, and much later it is edited once.",
 		[]Edit{
-			{"internal/controller/registration.go", "now.Sub(state.broken) > quiet:", "now.Sub(state.broken) > quiet && !@:"},
+			{"internal/controller/drift.go", "now.Sub(state.broken) > quiet:", "now.Sub(state.broken) > quiet && !@:"},
 		},
 	},
 	{
@@ -444,7 +444,7 @@ var inTrial = []Defect{
 		"trust-as-slow-as-entries", "Repairs of caBundles that are reverted again and again wait for up to ten minutes.",
 		"They wait up to 15 s, because every call fails without them: a tool that reverts caBundles.",
 		[]Edit{
-			{"internal/controller/controller.go", "newDrift(trustTroubleMost),", "newDrift(map[bool]time.Duration{false: trustTroubleMost, true: maxTrouble}[@]),"},
+			{"internal/controller/controller.go", "trustDrift: newDrift(trustTroubleMost),", "trustDrift: newDrift(map[bool]time.Duration{false: trustTroubleMost, true: maxTrouble}[@]),"},
 		},
 	},
 	{
