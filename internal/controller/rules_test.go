@@ -463,6 +463,10 @@ var _ = Describe("Another program under the same fingerprint", func() {
 	})
 })
 
+var _ = DescribeTable("CAs that leave caBundles", func(all string, times int) {
+	Expect(controller.Repairs(strings.Fields(all)...)).To(Equal(times)) // and none is known afterwards
+}, Entry("are no repairs", "a b c d e f", 0), Entry("are repairs where the same comes back", "a a a a b a", 4))
+
 // RotateCA waits between its passes, so this is a plain test in a bubble.
 func TestAProcessTakesTheStepsOfTheRotationThatItWasAskedForAndOfNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

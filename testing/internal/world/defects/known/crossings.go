@@ -199,9 +199,4 @@ var inCrossings = []Defect{
 		"It lives until it had the time that it asks for: a rollout while the Lease may not be watched.",
 		[]Edit{{"internal/rollout/rollout.go", "seen.Since.Add(r.within())", "seen.Since.Add(map[bool]time.Duration{false: r.within(), true: answerWithin}[@])"}},
 	},
-	{
-		"several-count-as-one", "A program whose issuer changes its CA a few times is told that a tool keeps reverting its registration.",
-		"It is told where the same CA comes back: CAs that leave the caBundles one after the other.",
-		[]Edit{{"internal/controller/registration.go", "c.surplusDrift.lookAtEach(surplus, now)", "c.surplusDrift.lookAtEach(map[bool][]string{false: surplus, true: list.Of(surplus, func(string) string { return \"\" })}[@], now)"}},
-	},
 }
