@@ -292,15 +292,6 @@ func (o ManagerOptions) listen() (host string, port int, err error) {
 	return o.host(), int(o.port()), nil
 }
 
-// listenable returns an error if no program can listen on an address. The port can be the name of a service.
-func listenable(address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	return err
-}
-
 // servingHosts returns the names and addresses that a serving certificate is issued for.
 func (o ManagerOptions) servingHosts() []string {
 	if o.serviceMode() {
@@ -400,16 +391,12 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		"ServiceName is %q but WebhookNamespace is empty, and this process runs in no pod whose namespace it could be; set it to that Service's namespace", o.ServiceName)
 	o.validateHost(needsHost, bad)
 	badIf(o.Port < 0 || o.Port > 65535, "Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
-	badAddress := func(option, address string, err error) {
-		badIf(err != nil, "%s is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", option, address, err)
-	}
-	host, port, err := o.listen()
-	badAddress("ListenAddress", o.ListenAddress, err)
-	for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
-		if cmp.Or(other.address, "0") != "0" { // "0" is none, as in controller-runtime
-			badAddress(other.option, other.address, listenable(other.address))
+	if host, port, err := o.listen(); err != nil {
+		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
+	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost {
+		for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
+			badIf(serving.Collide(listen, other.address), "%s has port %d, on which webhooks are served; give it another", other.option, port)
 		}
-		badIf(err == nil && needsHost && serving.Collide(net.JoinHostPort(host, strconv.Itoa(port)), other.address), "%s has port %d, on which webhooks are served; give it another", other.option, port)
 	}
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)

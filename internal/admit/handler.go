@@ -216,7 +216,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, 
 	}
 	h.Counts().Refused(status)
 	h.refusedSpan(r.Context(), status, err)
-	h.refusals.Of(h.runner.Logger(r.Context()), message+of, err.Error()).
+	h.refusals.Of(h.runner.Logger(r.Context()), of, err.Error()).
 		Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
 	return textResponse(status, fmt.Sprintf("%s: %v", of, err))
 }

@@ -102,11 +102,10 @@ func (c *Chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 
 // logFailure logs the failure of a step once, with the stack if it was a panic, unless there were many.
 func (c *Chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
-	kind := message
 	if failed, ok := errors.AsType[*stepError](err); ok && !slices.Contains(failed.steps, c.Name) {
-		log, kind = c.blaming(log, failed.steps...), message+strings.Join(failed.steps, ", ")
+		log = c.blaming(log, failed.steps...)
 	}
-	log = c.failures.Of(log, kind, err.Error())
+	log = c.failures.Of(log, message, err.Error())
 	if p, ok := errors.AsType[*hang.PanicError](err); ok {
 		keysAndValues = append(keysAndValues, "stack", string(p.Stack))
 	}

@@ -208,7 +208,7 @@ func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, la
 	r.Options.OwnedBy = c.registration.Options.OwnedBy
 	if r.Version == c.registration.Version {
 		c.registration, c.routes = r, nil
-		c.drift.anew()
+		c.drift.stale = true // this process desires something else from now on
 		return nil
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)

@@ -24,6 +24,7 @@ type drift struct {
 	failures workqueue.TypedRateLimiter[string]
 	all      map[string]*repair
 	want     string
+	stale    bool // another state is desired than at the last look
 }
 
 // repair is the state of one object. The field since is when it was found broken, and due is when its repair is due.
@@ -31,26 +32,19 @@ type drift struct {
 // seen broken, whatever was desired then.
 type repair struct{ since, due, inOrder, broken time.Time }
 
-// newDrift returns a drift. most bounds the delay of a repair.
+// newDrift returns a drift. most bounds the delay of a repair. The code of its limiter is large, and each call would have a copy.
+//
+//go:noinline
 func newDrift(most time.Duration) *drift {
 	return &drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// of starts over when the desired state changes.
-func (d *drift) of(want string) *drift {
-	if d.want != want {
-		d.want = want
-		d.anew()
-	}
-	return d
-}
-
-// anew starts over: this process desires something else, so no other client has caused the difference. It forgets no repair: that
+// of starts over when the desired state changes, because no other client has caused the difference then. It forgets no repair: that
 // takes a quiet time, in which the desired state may change too.
-func (d *drift) anew() {
-	for _, state := range d.all {
-		*state = repair{broken: state.broken}
-	}
+func (d *drift) of(want string) *drift {
+	d.stale = d.stale || d.want != want
+	d.want = want
+	return d
 }
 
 // lookAtEach is look for the objects that are not in order, of all that ever were not. It forgets each after a quiet time, because there
@@ -60,12 +54,11 @@ func (d *drift) lookAtEach(broken []string, now time.Time) (due time.Time, times
 		if slices.Contains(broken, object) {
 			continue
 		}
-		if _, n := d.look(object, true, now); now.Sub(state.inOrder) <= quiet {
-			times = max(times, n)
-			continue
+		_, n := d.look(object, true, now)
+		if times = max(times, n); now.Sub(state.inOrder) > quiet {
+			d.failures.Forget(object)
+			delete(d.all, object)
 		}
-		d.failures.Forget(object)
-		delete(d.all, object)
 	}
 	for _, object := range broken {
 		at, n := d.look(object, false, now)
@@ -77,6 +70,12 @@ func (d *drift) lookAtEach(broken []string, now time.Time) (due time.Time, times
 // look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
 // object that was never in order is repaired at once.
 func (d *drift) look(object string, ok bool, now time.Time) (due time.Time, times int) {
+	if d.stale {
+		for _, state := range d.all {
+			*state = repair{broken: state.broken}
+		}
+		d.stale = false
+	}
 	state := d.all[object]
 	if state == nil {
 		state = &repair{}

@@ -244,33 +244,19 @@ func (c *Controller) claimed(o Observation) (claimed []string) {
 }
 
 // outgrown returns the hashes of the CAs that should leave a caBundle, or a note on which should come or go. The empty one is that of
-// a block that is no certificate.
+// all that is no CA of a caBundle.
 func (c *Controller) outgrown(o Observation, plan Plan) (hashes []string) {
 	for _, conf := range o.all {
 		bundle, unneeded := c.trusted(conf.found, plan.Want, plan)
-		for hash, since := range unneeded {
-			if was, there := conf.found.Unneeded[hash]; !there || !was.Equal(since) {
+		live, before := ca.Bundle(conf.found.Bundles...), len(hashes)
+		for _, certificate := range ca.SplitBundle(live) {
+			hash := ca.HashOf(certificate)
+			if !ca.Contains(bundle, ca.EncodeCertificate(certificate)) || !unneeded[hash].Equal(conf.found.Unneeded[hash]) {
 				hashes = append(hashes, hash)
 			}
 		}
-		for hash := range conf.found.Unneeded {
-			if _, stays := unneeded[hash]; !stays {
-				hashes = append(hashes, hash)
-			}
-		}
-		for _, live := range conf.found.Bundles {
-			if ca.Contains(bundle, live) {
-				continue
-			}
-			before := len(hashes)
-			for _, certificate := range ca.SplitBundle(live) {
-				if !ca.Contains(bundle, ca.EncodeCertificate(certificate)) {
-					hashes = append(hashes, ca.HashOf(certificate))
-				}
-			}
-			if len(hashes) == before {
-				hashes = append(hashes, "")
-			}
+		if len(hashes) == before && (!ca.Contains(bundle, live) || len(unneeded) != len(conf.found.Unneeded)) {
+			hashes = append(hashes, "")
 		}
 	}
 	return hashes

@@ -88,7 +88,7 @@ func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissi
 		return both, nil
 	}
 	for _, operation := range asked {
-		if !slices.Contains(both, operation) {
+		if operation != admissionregistrationv1.Create && operation != admissionregistrationv1.Update {
 			return nil, fmt.Errorf("a Mutation is for objects that are created or updated; leave %s out of its operations (Settings.Operations or Settings.Rules), or use a Validation or a Subresource", operation)
 		}
 	}

@@ -137,7 +137,7 @@ func (w *World) renews() {
 	}
 }
 
-// corrects has the issuer, which is installed with the program, sign with another CA within the first second: before or after the tool
+// corrects has the issuer, which is installed with the program, sign with another CA in its first seconds: before or after the tool
 // registers the first one, which replicas serve by then.
 func (w *World) corrects(rng *rand.Rand) {
 	if !w.wait(500*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second)))) {

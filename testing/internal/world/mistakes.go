@@ -34,7 +34,6 @@ var mistakesInOptions = map[string]func(*eirinix.ManagerOptions){
 	"Host":                func(o *eirinix.ManagerOptions) { o.Host = "https://" + urlHost },
 	"Port":                func(o *eirinix.ManagerOptions) { o.Port = 70_000 },
 	"ListenAddress":       func(o *eirinix.ManagerOptions) { o.ListenAddress = "here" },
-	"MetricsBindAddress":  func(o *eirinix.ManagerOptions) { o.MetricsBindAddress = "there" },
 	"MaxRequestBytes":     func(o *eirinix.ManagerOptions) { o.MaxRequestBytes = -1 },
 	"CALifetime":          func(o *eirinix.ManagerOptions) { o.CALifetime = time.Minute },
 	"ModesConfigMap":      func(o *eirinix.ManagerOptions) { o.ModesConfigMap = "Modes_" },
@@ -133,6 +132,7 @@ func (w *World) mistakes() {
 		if err := m.Validate(); err != nil {
 			w.violate("a program without a mistake has one: %v", err)
 		}
+		m.Stop()
 		return
 	}
 	w.tell(named("a program with mistakes"), "has %s", strings.Join(made, ", "))

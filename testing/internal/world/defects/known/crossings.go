@@ -182,7 +182,7 @@ var inCrossings = []Defect{
 	{
 		"own-change-waits", "A step that comes, or a mode, is registered as late as the next repair of what other clients keep changing.",
 		"What this program changes is written at once: a kind that is served later, after repairs.",
-		[]Edit{{"internal/controller/controller.go", "\t\tc.drift.anew()\n", "\t\tif !@ {\n\t\t\tc.drift.anew()\n\t\t}\n"}},
+		[]Edit{{"internal/controller/controller.go", "c.drift.stale = true", "c.drift.stale = !@"}},
 	},
 	{
 		"refusals-unlimited", "Each request that is refused is logged.",

@@ -119,7 +119,7 @@ var inRunning = []Defect{
 	{
 		"told-through-rotations", "That a tool has reverted caBundles is told for as long as CAs change every quarter of an hour.",
 		"Repairs are forgotten after a quiet time, in which another CA may come: a tool reverts caBundles, and CAs that live for minutes.",
-		[]Edit{{"internal/controller/drift.go", "		*state = repair{broken: state.broken}\n", "		if *state = (repair{broken: state.broken}); @ {\n			state.broken = time.Time{}\n		}\n"}},
+		[]Edit{{"internal/controller/drift.go", "*state = repair{broken: state.broken}\n", "if *state = (repair{broken: state.broken}); @ {\n				state.broken = time.Time{}\n			}\n"}},
 	},
 	{
 		"optional-rights-missing", "A program logs that rights are missing which it does not need.",
