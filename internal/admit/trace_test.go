@@ -360,22 +360,24 @@ var _ = Describe("The log", func() {
 		)))
 	})
 
-	It("samples denials for one reason, and says how many it withheld", func() {
-		reason := "no root"
-		h := newHook(func(context.Context, admission.Request) admission.Response { return admission.Denied(reason) })
+	DescribeTable("samples lines for one reason, and says how many it withheld,", func(path, message, key string, counted []string, answer func(string) admission.Response) {
+		reason, others := "no-root", 0 // reasons can share a hash with the first one
+		h := newHook(func(context.Context, admission.Request) admission.Response { return answer(reason) })
 		for range 30 {
-			h.ask()
+			h.post(path+reason, body("v1", request()))
 		}
-		Expect(h.logs.with("denied")).To(HaveLen(10))
-		others := 0 // reasons can share a hash with the first one
-		for ; len(h.logs.with("denied")) == 10 && others < 20; others++ {
-			reason = fmt.Sprintf("no image %d", others)
-			h.ask()
+		Expect(h.logs.with(message)).To(HaveLen(10))
+		for ; len(h.logs.with(message)) == 10 && others < 20; others++ {
+			reason = fmt.Sprintf("no-image-%d", others)
+			h.post(path+reason, body("v1", request()))
 		}
-		Expect(h.logs.with("denied")).To(HaveLen(11))
-		Expect(h.logs.with("denied")[10]).To(And(HaveKeyWithValue("reason", reason), HaveKeyWithValue("withheld", BeEquivalentTo(19+others))))
-		Expect(h.count("eirinix_admission_decisions_total", "volumes", "denied")).To(BeEquivalentTo(30 + others))
-	})
+		Expect(h.logs.with(message)[10]).To(And(HaveKeyWithValue(key, ContainSubstring(reason)), HaveKeyWithValue("withheld", BeEquivalentTo(19+others))))
+		Expect(h.count(counted[0], counted[1:]...)).To(BeEquivalentTo(30 + others))
+	},
+		Entry("of denials", volumes+"?", "denied", "reason", []string{"eirinix_admission_decisions_total", "volumes", "denied"}, admission.Denied),
+		Entry("of failures", volumes+"?", "step failed", "error", []string{"eirinix_admission_decisions_total", "volumes", "failed"}, func(reason string) admission.Response { return admission.Errored(500, errors.New(reason)) }),
+		Entry("of unknown paths", volumes+"-", "unknown path", "path", []string{"eirinix_admission_refused_requests_total", "503"}, admission.Denied),
+	)
 
 	It("reports an admission only at a higher verbosity", func() {
 		h := newHook(withPatch(`[{"op":"add","path":"/spec/hostname","value":"`+secret+`"}]`, nil))

@@ -55,8 +55,7 @@ func (d *drift) lookAtEach(broken []string, now time.Time) (due time.Time, times
 			continue
 		}
 		_, n := d.look(object, true, now)
-		if times = max(times, n); now.Sub(state.inOrder) > quiet {
-			d.failures.Forget(object)
+		if times = max(times, n); now.Sub(state.inOrder) > quiet { // look has forgotten its failures
 			delete(d.all, object)
 		}
 	}

@@ -54,10 +54,9 @@ func (c *Controller) Hesitate(kind, fault string, most time.Duration) time.Durat
 // Repairs returns how often CAs that left a caBundle, in this order and a minute apart, count as put back, and how many are known afterwards.
 func Repairs(hashes ...string) (times, known int) {
 	d, now := newDrift(trustTroubleMost), time.Now()
-	for _, hash := range hashes {
-		d.lookAtEach([]string{hash}, now)
+	for ; len(hashes) > 0; hashes, now = hashes[1:], now.Add(2*time.Minute) {
+		d.lookAtEach(hashes[:1], now)
 		_, times = d.lookAtEach(nil, now.Add(time.Minute))
-		now = now.Add(2 * time.Minute)
 	}
 	d.lookAtEach(nil, now.Add(quiet))
 	return times, len(d.all)

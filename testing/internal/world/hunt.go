@@ -29,9 +29,9 @@ func hunt(how []string, n, first int, play func(seed uint64) Result) error {
 		placesReached()
 		r := play(seed)
 		switch {
-		case how[0] == survey:
+		case how[0] == survey && r.Violation == "": // else it would find any defect
 			fmt.Println("REACHED", seed, strings.Join(placesReached(), " "))
-		case r.Violation != "":
+		case how[0] != survey && r.Violation != "":
 			fmt.Printf("FOUND after %d: seed %d: %s\n", i+1, seed, strings.ReplaceAll(r.Violation, "\n", " "))
 			return nil
 		}
