@@ -92,7 +92,7 @@ var _ = Describe("Resolve", func() {
 		_, later := errors.AsType[*resources.NotServedError](err)
 		Expect(later).To(BeFalse(), "it will be wrong for ever")
 	},
-		Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
+		Entry("a Mutation on PATCH", resources.Step{Kind: pod, Mutates: true, Asked: operations{"PATCH"}}, "PATCH", "Settings.Operations"), Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
 		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: rules{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
 		Entry("rules that can yield other kinds", resources.Step{Kind: pod, Rules: rules{rule("", "*", creates)}},
 			`the rule for "*"`, "may yield another kind than Pod"),
