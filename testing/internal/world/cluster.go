@@ -187,10 +187,18 @@ type wire struct {
 	asked    map[string]bool      // requests, without the parts that differ each time
 	listed   time.Time            // when pods were listed for the first time
 	odd      *rand.Rand           // of dates; nil before the first one
+	frail    *rand.Rand           // decides which requests and answers are lost; nil for none
 }
 
 func (w *World) newWire(h *host, rng *rand.Rand) *wire {
 	return &wire{w: w, host: h, rng: rng, open: map[*stream]struct{}{}}
+}
+
+// loses reports whether the answer to a request is lost on a way on which many are.
+func (c *wire) loses() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frail != nil && c.frail.IntN(5) == 0
 }
 
 func (c *wire) config() *rest.Config {
@@ -292,6 +300,7 @@ func (c *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(servesHeader, "yes")
 	}
 	answered := c.rereads(r)
+	loses = c.loses() || loses
 	response, err := c.send(r.WithContext(ctx), to, took)
 	if err == nil && loses {
 		_ = response.Body.Close() // it was not read

@@ -41,7 +41,7 @@ func (w *World) learns() bool {
 }
 
 // addConversion gives the Manager the conversion of shops. What a version cannot hold comes back, as long as it is not edited.
-func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
+func addConversion(m *eirinix.ExtensionManager, thirds bool, over <-chan struct{}) error {
 	type tree = *unstructured.Unstructured
 	by := func(change func(map[string]any) map[string]any, also ...func(tree)) func(context.Context, tree) (tree, error) {
 		return func(ctx context.Context, shop tree) (tree, error) {
@@ -52,10 +52,16 @@ func addConversion(m *eirinix.ExtensionManager, thirds bool) error {
 					return nil, ctx.Err()
 				}
 			}
+			if shop.GetLabels()[clings] != "" {
+				clung(over)
+			}
 			spec, _ := shop.Object["spec"].(map[string]any)
 			shop.Object["spec"] = change(spec)
 			for _, then := range also {
 				then(shop)
+			}
+			if shop.GetLabels()[meddled] != "" {
+				shop.SetFinalizers([]string{"example.com/added"})
 			}
 			return shop, nil
 		}
@@ -124,6 +130,9 @@ func (w *World) list(rng *rand.Rand) {
 	}
 	if rng.IntN(20) == 0 {
 		l.unknown(rng)
+	}
+	if own := w.stream("meddles", int(time.Since(w.began))); own.IntN(12) == 0 {
+		l.meddles(own)
 	}
 	if own := w.stream("overflow", int(time.Since(w.began))); own.IntN(12) == 0 {
 		l.overflow(own)
@@ -287,6 +296,38 @@ func (l *lister) unknown(rng *rand.Rand) {
 	took := time.Since(began)
 	if l.learns() && l.watch.taught.Add(settling).Before(began) && err != nil && l.ctx.Err() == nil && took > atOnce && l.settledSince(began.Add(-settling)) {
 		l.breaks("%s asks for a version that no replica converts, and is refused only after %s: %v", l.s.name, took.Round(time.Millisecond), err)
+	}
+}
+
+// meddled is a label of a shop in whose metadata conversions add what is not theirs.
+const meddled = "meddled"
+
+// clings is a label of a shop whose conversion does not end with its call, of which an API server awaits so much.
+const clings, clingsFor, awaits = "clings", 4 * time.Second, time.Second
+
+// clung is such a conversion.
+func clung(over <-chan struct{}) {
+	select {
+	case <-time.After(clingsFor):
+	case <-over:
+	}
+}
+
+// meddles asks for such shops. They are not converted.
+func (l *lister) meddles(rng *rand.Rand) {
+	for _, label := range []string{meddled, clings} {
+		object := newShop(first, label, 5, rng).in(first)
+		if err := unstructured.SetNestedField(object, "yes", "metadata", "labels", label); err != nil {
+			l.violate("a shop cannot have a label: %v", err)
+		}
+		l.mu.Lock()
+		l.watch.clings = time.Now().Add(settling)
+		l.mu.Unlock()
+		ctx, cancel := context.WithTimeout(l.ctx, awaits)
+		got, _, err := l.s.convert(ctx, l.by, object, second)
+		if cancel(); err == nil {
+			l.violate("%s gets a shop of which a conversion has made what is not allowed, or too late (%s): %.300v", l.s.name, label, got)
+		}
 	}
 }
 

@@ -206,6 +206,11 @@ func (w *World) gauges() {
 			}
 		}
 	}
+	for labels, n := range now["read_objects"] {
+		if was, there := w.before["read_objects"][labels]; n > 1 && strings.Contains(labels, "="+policyName) && !(there && n == was) {
+			w.breaks("at rest, eirinix_read_objects is %v for the one policy (%s)", n, labels)
+		}
+	}
 	for labels, at := range now["read_interruption_timestamp_seconds"] {
 		if at != 0 && at != w.before["read_interruption_timestamp_seconds"][labels] && time.Since(time.Unix(int64(at), 0)) > time.Minute {
 			w.breaks("at rest, eirinix_read_interruption_timestamp_seconds is %v (%s)", at, labels)

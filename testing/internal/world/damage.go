@@ -153,7 +153,7 @@ func (w *World) unregister(f Fault, _ *rand.Rand) {
 		w.unregisters(own)
 		return
 	}
-	if own := w.stream("taken away", int(f.At)); !w.plan.Split && !w.plan.Converts && !w.plan.Unregister && !w.plan.Issued && own.IntN(3) == 0 {
+	if own := w.stream("taken away", int(f.At)); !w.plan.Split && !w.learns() && !w.plan.Unregister && !w.plan.Issued && own.IntN(3) == 0 {
 		w.unregistered(own)
 		return
 	}
@@ -278,6 +278,9 @@ func (w *World) damages(b belonging, rng *rand.Rand) {
 		return
 	}
 	object := found.DeepCopy()
+	if state := w.state(); b.kind == "Secret" && state != nil && state.FormatVersion > certsecret.FormatVersion {
+		return // none of the replicas could put it right
+	}
 	if object.Object["immutable"] == true || rng.IntN(5) == 0 && w.marks(b.kind, object) || slices.Contains(configurations, b.kind) && len(webhooksOf(object)) == 0 {
 		return
 	}

@@ -69,6 +69,9 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 		r.w.watch.toldDenials[types.UID(fmt.Sprint(all.Fields["uid"]))] = true
 	}
+	if e.Message == "the mode of a step has changed" {
+		r.w.retells(r.who, fmt.Sprint(all.Fields["step"]), fmt.Sprint(all.Fields["mode"]))
+	}
 	r.w.imagines(r.who, text)
 	r.w.isAlone(r.who, text)
 	r.w.renewsSoon(r.who, e.Message)
@@ -84,7 +87,7 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		r.w.mu.Lock()
 		defer r.w.mu.Unlock()
 		if !r.w.troubled() && !r.w.watch.killed[r.who] && !r.w.unlearned(text) && !(r.w.plan.blind() && time.Since(r.w.began) < settling) && !(e.Message == "a mode cannot be used" && time.Now().Before(r.w.watch.spells)) &&
-			!(strings.HasPrefix(e.Message, lostValues) && time.Now().Before(r.w.watch.overflows)) {
+			!(strings.Contains(text, "an object could not be converted") && time.Now().Before(r.w.watch.clings)) && !(strings.HasPrefix(e.Message, lostValues) && time.Now().Before(r.w.watch.overflows)) {
 			r.w.breaks("%s logs an error although nothing is wrong: %s", r.who, text)
 		}
 	}

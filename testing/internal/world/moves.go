@@ -5,9 +5,13 @@ package world
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -116,8 +120,15 @@ func (w *World) unregistered(rng *rand.Rand) {
 	if before == nil || !calm {
 		return
 	}
+	if w.plan.Converts {
+		if !w.stores(true, first) { // else it needs its conversion
+			return
+		}
+		defer w.stores(false, first)
+	}
 	none := func() bool {
-		return !slices.ContainsFunc(belongings[:2], func(b belonging) bool { return w.find(b.kind, b.namespace, b.name) != nil })
+		definition := w.find(definitionKind, "", definitionName)
+		return (definition == nil || !marked(definition)) && !slices.ContainsFunc(belongings[:2], func(b belonging) bool { return w.find(b.kind, b.namespace, b.name) != nil })
 	}
 	w.excuse(spoiled, 2*settling+w.plan.drain()+2*gracePeriod)
 	var p *process
@@ -164,6 +175,13 @@ func (w *World) unregistered(rng *rand.Rand) {
 	if p != nil { // it registers no more
 		w.restart(Fault{}, rng)
 	}
+}
+
+// marked reports whether a definition has a webhook, or an annotation of the program.
+func marked(definition *unstructured.Unstructured) bool {
+	return len(webhooksOf(definition)) > 0 || slices.ContainsFunc(slices.Collect(maps.Keys(definition.GetAnnotations())), func(key string) bool {
+		return strings.HasPrefix(key, "eirinix.cloudfoundry.org/")
+	})
 }
 
 // single scales the program to one replica, and returns it when it is the only one and ready.

@@ -84,6 +84,9 @@ func (w *World) tool(what string, of release, rng *rand.Rand, do func(context.Co
 	defer cancelTimeout()
 	h := newHost("a tool")
 	c := w.newWire(h, rng)
+	if own := w.stream("frail", int(time.Since(w.began))); strings.HasPrefix(what, "rotates") && own.IntN(2) == 0 {
+		c.frail = own
+	}
 	m := w.newManager(h, c, "a tool", "10.2.0.1:"+port, of)
 	if err := of.add(m); err != nil {
 		w.violate("a tool cannot be made: %v", err)

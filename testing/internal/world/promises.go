@@ -95,6 +95,8 @@ type promises struct {
 	said                       map[string]*rate           // lines of logs, by process and text
 	denials                    rate                       // of requests
 	toldDenials                map[types.UID]bool         // those that a log tells
+	clings                     time.Time                  // until then, objects may not be converted
+	toldModes                  map[string]string          // the last one of a process and a step that its log tells
 	lastRenewed                map[string]time.Time       // when a process has last renewed its certificate
 	pruned                     time.Time                  // when a running program has last taken an old CA away
 	diagnosed                  time.Time                  // when the program was diagnosed at rest

@@ -1,6 +1,6 @@
 package world
 
-// This file is writes that lose a race: another client changes an object in the moment before a write of the program arrives.
+// This file is writes that lose a race: another client changes or deletes an object in the moment before a write of the program arrives.
 
 import (
 	"net/http"
@@ -17,11 +17,12 @@ const raced = "example.com/raced"
 // mostLost is how many writes of an object lose in a row at most.
 const mostLost = 2
 
-// race has another client change an object that a request is about to replace, so that the request gets a conflict.
+// race has another client change an object that a request is about to replace, so that the request gets a conflict, or delete the
+// configuration that one is about to delete.
 func (s *apiServer) race(r *http.Request) {
 	w, name := s.w, path.Base(r.URL.Path)
 	i := slices.IndexFunc(belongings, func(b belonging) bool { return b.name == name })
-	if !w.plan.races() || i < 0 || r.Method != http.MethodPut {
+	if !w.plan.races() || i < 0 || r.Method != http.MethodPut && (r.Method != http.MethodDelete || i > 1) {
 		return
 	}
 	w.mu.Lock()
@@ -36,6 +37,11 @@ func (s *apiServer) race(r *http.Request) {
 	w.mu.Unlock()
 	found := w.find(belongings[i].kind, belongings[i].namespace, name)
 	if !loses || found == nil || found.Object["immutable"] == true {
+		return
+	}
+	if r.Method == http.MethodDelete {
+		w.tell(named("another client"), "deletes the %s a moment before the program", belongings[i].kind)
+		w.api.Remove(resources[belongings[i].kind], belongings[i].namespace, name)
 		return
 	}
 	object := found.DeepCopy()

@@ -1,8 +1,11 @@
 package world
 
-// This file is a signer that refuses requests for certificates, or loses them. Each is repeated after a while.
+// This file is a signer that refuses requests for certificates, loses them, or answers with a wrong certificate. Each is repeated after a while.
 
 import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"math/rand/v2"
 	"time"
 
@@ -39,7 +42,7 @@ func isAnswered(request *unstructured.Unstructured) bool {
 
 // refuses has the signer refuse some requests. It reports whether it did.
 func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequest) bool {
-	if w.plan.Seed%8 != 4 || rng.IntN(3) > 0 {
+	if w.plan.Seed%4 != 0 || rng.IntN(2) > 0 {
 		return false
 	}
 	var by *process
@@ -65,7 +68,11 @@ func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequ
 	w.excuse(unissued, 2*repeatedWithin)
 	condition := certificatesv1.CertificateSigningRequestCondition{Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: metav1.Now(), LastTransitionTime: metav1.Now()}
 	deed := ""
-	switch rng.IntN(3) {
+	switch rng.IntN(4) {
+	case 3:
+		w.tell(named("the signer"), "answers the request %s of %s with a certificate that cannot be used", r.Name, by)
+		w.missigns(by, rng, r)
+		return true
 	case 0:
 		deed, condition.Type = "denies", certificatesv1.CertificateDenied
 	case 1:
@@ -87,6 +94,37 @@ func (w *World) refuses(rng *rand.Rand, r *certificatesv1.CertificateSigningRequ
 	}
 	w.tasks.Go(func() { w.repeats(by, r.Name, deed == "") })
 	return true
+}
+
+// missigns has the signer answer with a certificate that has ended, or is for another name, use or key. The replica never serves it, and asks
+// again.
+func (w *World) missigns(by *process, rng *rand.Rand, r *certificatesv1.CertificateSigningRequest) {
+	was := rng.IntN(4)
+	err := w.grant(r, func(made *x509.Certificate) {
+		switch was {
+		case 0:
+			made.NotBefore, made.NotAfter = made.NotBefore.Add(-issuedFor-time.Minute), time.Now().Add(-time.Minute)
+		case 1:
+			made.DNSNames = []string{"elsewhere.example.com"}
+		case 2:
+			made.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		default:
+			made.PublicKey = w.authorities.signer.Certificate.PublicKey
+		}
+	})
+	block, _ := pem.Decode(r.Status.Certificate)
+	if err != nil || block == nil {
+		w.violate("a wrong certificate cannot be made: %v", err)
+		return
+	}
+	w.tasks.Go(func() { w.repeats(by, r.Name, false) })
+	w.tasks.Go(func() {
+		for range 5 {
+			if w.wait(time.Second) && bytes.Equal(w.serves(by), block.Bytes) {
+				w.violate("%s serves a certificate that cannot be used (%d)", by, was)
+			}
+		}
+	})
 }
 
 // requested returns the name of the last request for a certificate.

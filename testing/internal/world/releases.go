@@ -148,7 +148,7 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 		errs = append(errs, addComer(m))
 	}
 	if r.converts {
-		errs = append(errs, addConversion(m, r.thirds))
+		errs = append(errs, addConversion(m, r.thirds, r.over))
 	}
 	if r.shadow {
 		errs = append(errs, addWitness(m, r.witnessed), m.AddExtension(eirinix.Validation[*corev1.Pod]{
@@ -218,7 +218,11 @@ func (r release) add(m *eirinix.ExtensionManager) error {
 				case deny && step == "a":
 					return eirinix.Deny("%s denies", step)
 				case deny:
-					return eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath(step), step+" denies")})
+					err := eirinix.Invalid(field.ErrorList{field.Forbidden(field.NewPath(step), step+" denies")})
+					if step == "b" {
+						err = errors.Join(errors.New("seen on the way"), err)
+					}
+					return err
 				}
 				return nil
 			}}),

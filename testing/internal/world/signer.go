@@ -92,12 +92,7 @@ func (w *World) asked(name string) {
 			return
 		}
 		if err == nil && !isAnswered(found) {
-			if r.Status.Certificate, err = w.answers(r.Spec.Request); err == nil {
-				now := metav1.Now()
-				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: now, LastTransitionTime: now}}
-				r.SetResourceVersion("")
-				err = w.api.Put(r)
-			}
+			err = w.grant(r, nil)
 		}
 		if err != nil {
 			w.violate("a certificate cannot be signed: %v", err)
@@ -105,8 +100,19 @@ func (w *World) asked(name string) {
 	})
 }
 
+// grant answers a request with a certificate, which change changes before it is signed, if it is not nil.
+func (w *World) grant(r *certificatesv1.CertificateSigningRequest, change func(*x509.Certificate)) (err error) {
+	if r.Status.Certificate, err = w.answers(r.Spec.Request, change); err != nil {
+		return err
+	}
+	now := metav1.Now()
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "TheWorldSaysSo", LastUpdateTime: now, LastTransitionTime: now}}
+	r.SetResourceVersion("")
+	return w.api.Put(r)
+}
+
 // answers makes the certificate that a request is for.
-func (w *World) answers(request []byte) ([]byte, error) {
+func (w *World) answers(request []byte, change func(*x509.Certificate)) ([]byte, error) {
 	block, _ := pem.Decode(request)
 	asked, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -117,11 +123,16 @@ func (w *World) answers(request []byte) ([]byte, error) {
 	if w.plan.Seed%3 == 0 { // most of its life is over
 		before = 3 * issuedFor
 	}
-	made, err := x509.CreateCertificate(cryptorand.Reader, &x509.Certificate{
+	made := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: asked.Subject, DNSNames: asked.DNSNames, NotBefore: now.Add(-before), NotAfter: now.Add(issuedFor),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, by.Certificate, asked.PublicKey, by.PrivateKey)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), err
+		PublicKey: asked.PublicKey,
+	}
+	if change != nil {
+		change(made)
+	}
+	signed, err := x509.CreateCertificate(cryptorand.Reader, made, by.Certificate, made.PublicKey, by.PrivateKey)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), err
 }
 
 // readsTrust sees that replicas read the CAs of the signer every minute, or so often within a time.

@@ -11,20 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// stores has the definition serve one version and store two, or all as its user has written it.
-func (w *World) stores(two bool) bool {
+// stores has the definition store these versions, and serve the first one alone, or all.
+func (w *World) stores(alone bool, stored ...string) bool {
 	found := w.find(definitionKind, "", definitionName)
 	var d apiextensionsv1.CustomResourceDefinition
 	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &d) != nil {
 		return false
 	}
 	d.APIVersion, d.Kind = found.GetAPIVersion(), found.GetKind()
-	d.Status.StoredVersions = []string{first}
-	if two {
-		d.Status.StoredVersions = append(d.Status.StoredVersions, second)
-	}
+	d.Status.StoredVersions = stored
 	for i := range d.Spec.Versions {
-		d.Spec.Versions[i].Served = !two || d.Spec.Versions[i].Storage
+		d.Spec.Versions[i].Served = !alone || d.Spec.Versions[i].Storage
 	}
 	if err := w.api.Put(&d); err != nil {
 		w.violate("the definition cannot be changed: %v", err)
@@ -41,7 +38,7 @@ func (w *World) unregisters(rng *rand.Rand) {
 		return
 	}
 	w.excuse(spoiled, settling)
-	if !w.stores(true) {
+	if !w.stores(true, first, second) {
 		return
 	}
 	ctx, cancel := w.ctx()
@@ -53,5 +50,5 @@ func (w *World) unregisters(rng *rand.Rand) {
 	if found := w.find(definitionKind, "", definitionName); found != nil && err == nil && len(webhooksOf(found)) == 0 {
 		w.violate("%s has taken the conversion from the definition of shops, which stores two versions", p)
 	}
-	w.stores(false)
+	w.stores(false, first)
 }

@@ -19,15 +19,15 @@ type Hunt struct {
 	Binary string
 	Seeds  int // for each defect
 
-	reaching map[string][]string // seeds, by the defect at whose place the code is in them
-	played   int                 // the seeds from 0 on that these are of
+	reaching map[string][]string // seeds, and kinds with seeds, by the defect at whose place the code is in them
+	played   int                 // the seeds from 0 on that the survey played
 }
 
 // mostTime is how long a defect is looked for.
 const mostTime = 30 * time.Minute
 
-// Survey plays a fifth of the seeds without a defect, and notes at the places of which defects the code is in each. Find then plays the
-// seeds first that reach the place of a defect: no other one can find it.
+// Survey plays a fifth of the seeds without a defect, and some with faults of one kind alone, and notes at the places of which defects the
+// code is in each. Find then plays the seeds first that reach the place of a defect: no other one can find it.
 func (h *Hunt) Survey(ctx context.Context) error {
 	n := h.Seeds / 5
 	said, err := h.play(ctx, "", "survey", 0, n)
@@ -36,9 +36,10 @@ func (h *Hunt) Survey(ctx context.Context) error {
 	}
 	h.reaching, h.played = map[string][]string{}, n
 	for line := range strings.Lines(said) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "REACHED" {
-			for _, name := range words[2:] {
-				h.reaching[name] = append(h.reaching[name], words[1])
+		if line, is := strings.CutPrefix(strings.TrimSpace(line), "REACHED "); is {
+			words := strings.Split(line, ",")
+			for _, name := range words[1:] {
+				h.reaching[name] = append(h.reaching[name], words[0])
 			}
 		}
 	}
@@ -55,7 +56,7 @@ func (h *Hunt) Find(ctx context.Context, name, kinds string) (found string, err 
 	}
 	_, found, ok := strings.Cut(said, "FOUND ")
 	if err != nil || !ok {
-		return "", fmt.Errorf("no seed finds the defect %s, whose place %d of %d seeds reach: %w\n%s", name, len(h.reaching[name]), h.played, err, said)
+		return "", fmt.Errorf("no seed finds the defect %s, whose place %d seeds of the survey reach: %w\n%s", name, len(h.reaching[name]), err, said)
 	}
 	found, _, _ = strings.Cut(found, "\n")
 	return found, nil

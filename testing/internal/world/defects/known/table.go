@@ -6,7 +6,7 @@ import "slices"
 // they were, as far as the code still has their place.
 
 // All holds all defects.
-var All = slices.Concat(inRooms, inSeams, inTrial, inCalls, inLoops, inRunning, inRules, inStates, inCrossings, atRandom)
+var All = slices.Concat(inRooms, inSeams, inTrial, inCalls, inLoops, inRunning, inRules, inStates, inCrossings, atRandom, drawnLater)
 
 // inRooms are those that one part of the library has by itself.
 var inRooms = []Defect{
