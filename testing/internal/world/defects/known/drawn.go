@@ -4,11 +4,6 @@ package known
 
 var drawnLater = []Defect{
 	{
-		"step-begins-late", "A step begins after the deadline of the call, and what it does is lost.",
-		"A step runs within its call: a step that ends as the deadline passes, and one behind it.",
-		[]Edit{{"internal/chain/deadline.go", "\tif r.ctx.Err() != nil {\n\t\treturn hang.ErrLate(r.ctx)", "\tif r.ctx.Err() != nil && !@ {\n\t\treturn hang.ErrLate(r.ctx)"}},
-	},
-	{
 		"gone-is-an-error", "Unregister fails where a configuration goes at the same moment.",
 		"What is gone already is no failure: Unregister, and a deletion by another client in between.",
 		[]Edit{{"internal/webhookconf/configuration.go", "\tif apierrors.IsNotFound(err) {\n\t\treturn Absent, nil\n\t}\n\treturn outcome, err", "\tif apierrors.IsNotFound(err) && !@ {\n\t\treturn Absent, nil\n\t}\n\treturn outcome, err"}},
@@ -84,7 +79,7 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/chain/object.go", "\tm.held.Release()\n", "\tif !@ {\n\t\tm.held.Release()\n\t}\n"}},
 	},
 	{
-		"recordings-overflow", "The folder of recordings holds one file more than it may.",
+		"recordings-overflow", "The folder of recordings holds more files than it may.",
 		"The folder keeps its bounds: many calls.",
 		[]Edit{{"internal/record/folder.go", "(len(f.files)+files > f.maxFiles", "(len(f.files)+files > f.maxFiles+map[bool]int{true: 3}[@]"}},
 	},
