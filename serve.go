@@ -248,11 +248,14 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 	known, failed := *p.resolved.Load(), false
 	attempts := cluster.NewAttempts(p.config, r.log, r.tasks.Go)
 	p.objects.Notify(attempts.Hint)
-	for {
-		p.reports.Waits(controller.ForKind, len(known.unserved) > 0)
-		p.reports.Waits(controller.ForReads, len(known.unread) > 0)
-		if !attempts.Await(ctx, len(known.waiting) > 0 || failed, len(known.unserved) > 0, p.modes.Changed(), p.reads.Changed()) {
+	for on := true; ; {
+		p.reports.Waits(controller.ForKind, on && len(known.unserved) > 0)
+		p.reports.Waits(controller.ForReads, on && len(known.unread) > 0)
+		if !on {
 			return
+		}
+		if on = attempts.Await(ctx, len(known.waiting) > 0 || failed, len(known.unserved) > 0, p.modes.Changed(), p.reads.Changed()); !on {
+			continue // a program that ends waits for nothing
 		}
 		found, err := r.m.given().resolveAll(p.modes, p.holdingBack())
 		if err == nil && ctx.Err() == nil && found.changes(known) {

@@ -115,6 +115,11 @@ func (w *World) counted() {
 			}
 		}
 	}
+	for labels, n := range now["registration_waiting"] {
+		if n != 0 && (strings.Contains(labels, "reason=kind") || strings.Contains(labels, "reason=reads")) {
+			w.breaks("every process has ended, and eirinix_registration_waiting is %v (%s)", n, labels)
+		}
+	}
 	for at, t := range w.watch.tallies {
 		webhook := "webhook=" + at
 		for _, c := range []struct {

@@ -103,4 +103,9 @@ var drawnLater = []Defect{
 		"A step that a live version has is asked: two versions with one path, one of which goes.",
 		[]Edit{{"internal/rollout/rollout.go", "i >= 0 && !r.Removed {\n", "i >= 0 && !r.Removed && !@ {\n"}},
 	},
+	{
+		"waits-after-its-end", "The metric of a program that has ended while a step waited goes on saying that it waits.",
+		"A program that ends waits for nothing: a stop while a kind is not served.",
+		[]Edit{{"serve.go", "\t\t\tcontinue // a program that ends waits for nothing\n", "\t\t\tif @ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\tcontinue\n"}},
+	},
 }

@@ -49,7 +49,7 @@ var inStates = []Defect{
 	{
 		"waiting-unmeasured", "The metric of steps that wait stays 0, so no alert fires.",
 		"eirinix_registration_waiting is 1 while a step waits: a start without the object that it requires.",
-		[]Edit{{"serve.go", "		p.reports.Waits(controller.ForReads, len(known.unread) > 0)\n", "		p.reports.Waits(controller.ForReads, len(known.unread) > 0 && !@)\n"}},
+		[]Edit{{"serve.go", "		p.reports.Waits(controller.ForReads, on && len(known.unread) > 0)\n", "		p.reports.Waits(controller.ForReads, on && len(known.unread) > 0 && !@)\n"}},
 	},
 	{
 		"blames-another-server", "Of a caBundle that another client has replaced, a diagnosis says that another server answers.",
