@@ -445,6 +445,12 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 	}
 
 	It("holds back its own step alone, and is registered once it can be, without a call of the others lost", func(ctx SpecContext) {
+		waits := func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }
+		before := managerWith(urlOptions(namespace), shopStep(group))
+		runManager(ctx, before)
+		Expect(waits()).To(BeEquivalentTo(1))
+		before.Stop()
+		Eventually(waits).WithContext(ctx).WithTimeout(patience).Should(BeZero(), "a program that has ended waits for nothing")
 		o := urlOptions(namespace)
 		logger, logs := Observed()
 		o.Logger = logger
@@ -454,17 +460,11 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		runManager(ctx, m)
 		Expect(logs.FilterMessageSnippet("a step waits until the cluster serves its kind").All()).To(HaveExactElements(HaveField("ContextMap()", And(
 			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
-		Expect(certificateMetrics(namespace)["eirinix_registration_waiting kind"]).To(BeEquivalentTo(1))
+		Expect(waits()).To(BeEquivalentTo(1))
 
-		var skipped, unready atomic.Int32
-		stop, refusing := make(chan struct{}), sync.WaitGroup{}
+		skipped, unready, refusing, open := atomic.Int32{}, atomic.Int32{}, sync.WaitGroup{}, atomic.Bool{}
 		refusing.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !open.Load() {
 				if _, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("skipped", nil), metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
 					skipped.Add(1)
 				}
@@ -474,11 +474,11 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 			}
 		})
 		opens(ctx)
-		close(stop)
+		open.Store(true)
 		refusing.Wait()
 		Expect(skipped.Load()).To(BeZero())
 		Expect(unready.Load()).To(BeZero(), "all replicas come to know of a kind at the same time")
-		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
+		Eventually(waits).WithContext(ctx).WithTimeout(patience).Should(BeZero())
 		Expect(m.Diagnose(ctx).Err()).To(Succeed())
 	}, SpecTimeout(3*patience))
 })
