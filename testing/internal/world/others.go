@@ -83,7 +83,7 @@ func (w *World) overrun(steps release, rng *rand.Rand) {
 			case <-p.ended:
 			case <-w.over:
 			default:
-				if err == nil && !p.readySince.IsZero() && !p.leaving {
+				if err == nil && !p.readySince.IsZero() && !p.leaving && p.ready() { // else it has begun to stop
 					w.violate("%s goes on, although another program has taken its place %s ago", p, time.Since(began).Round(time.Second))
 				}
 			}

@@ -3,9 +3,12 @@ package world
 // This file is writes that lose a race: another client changes or deletes an object in the moment before a write of the program arrives.
 
 import (
+	"encoding/json"
 	"net/http"
 	"path"
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // races reports whether other clients write the objects of the program at the same moments as the program.
@@ -25,6 +28,10 @@ func (s *apiServer) race(r *http.Request) {
 	if !w.plan.races() || i < 0 || r.Method != http.MethodPut && (r.Method != http.MethodDelete || i > 1) {
 		return
 	}
+	found := w.find(belongings[i].kind, belongings[i].namespace, name)
+	if found == nil || found.Object["immutable"] == true || isStale(r, found.GetResourceVersion()) {
+		return
+	}
 	w.mu.Lock()
 	if w.watch.raced == nil {
 		w.watch.raced, w.watch.lost = map[string]int{}, map[string]int{}
@@ -35,8 +42,7 @@ func (s *apiServer) race(r *http.Request) {
 		w.watch.lost[name] = 0
 	}
 	w.mu.Unlock()
-	found := w.find(belongings[i].kind, belongings[i].namespace, name)
-	if !loses || found == nil || found.Object["immutable"] == true {
+	if !loses {
 		return
 	}
 	if r.Method == http.MethodDelete {
@@ -55,4 +61,14 @@ func (s *apiServer) race(r *http.Request) {
 	if err := w.api.Put(object); err != nil {
 		w.violate("an annotation cannot be written: %v", err)
 	}
+}
+
+// isStale reports whether a write is of an earlier version of the object, so that it loses in any case.
+func isStale(r *http.Request, version string) bool {
+	if r.GetBody == nil {
+		return false
+	}
+	var sent metav1.PartialObjectMetadata
+	body, err := r.GetBody()
+	return err == nil && json.NewDecoder(body).Decode(&sent) == nil && sent.ResourceVersion != "" && sent.ResourceVersion != version
 }
