@@ -380,10 +380,13 @@ func (w *World) observe() {
 		w.mu.Unlock()
 	}
 	w.publish()
-	if lease := w.find("Lease", namespace, fingerprint+"-versions"); lease != nil {
-		w.mu.Lock()
+	lease := w.find("Lease", namespace, fingerprint+"-versions")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if lease != nil {
 		w.recorded(rollout.Read(lease.GetAnnotations()))
-		w.mu.Unlock()
+	} else {
+		w.watch.versions = nil // those of the next Lease begin anew
 	}
 }
 
