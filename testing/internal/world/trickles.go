@@ -1,17 +1,23 @@
 package world
 
-// This file is a call whose body arrives while its replica stops.
+// This file is calls whose bodies arrive in parts: while their replica stops, or side by side.
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
 )
 
 // trickles calls a replica that stops: the header arrives before the end of its DrainDelay, and the rest after it. The replica
@@ -72,4 +78,42 @@ func (w *World) stillFollows(p *process) {
 			w.breaks("%s is stopping, and follows nothing any more, although it still serves", p)
 		}
 	}
+}
+
+// together is the number of calls whose bodies arrive at the same time, each in two halves.
+const together = 4
+
+// arriveTogether sees that each of some calls is answered as if it was alone.
+func (w *World) arriveTogether(p *process, mux http.Handler, of hook) {
+	var all sync.WaitGroup
+	for n := range together {
+		all.Go(func() {
+			pod := podIn("shop", "first")
+			pod.SetLabels(map[string]string{"of": strings.Repeat(fmt.Sprint(n), 10*(n+1))})
+			body := reviewOf(pod)
+			var sent admissionv1.AdmissionReview
+			if err := json.Unmarshal(body, &sent); err != nil {
+				w.violate("a review cannot be read: %v", err)
+			}
+			w.tallied(of.ClientConfig, func(t *tally) { t.sent++ })
+			half, answer := len(body)/2, httptest.NewRecorder()
+			request := httptest.NewRequest(http.MethodPost, of.path()+"?timeout=10s", io.MultiReader(bytes.NewReader(body[:half]), &late{w: w}, bytes.NewReader(body[half:])))
+			request.Header.Set("Content-Type", "application/json")
+			request.ContentLength = int64(len(body))
+			mux.ServeHTTP(answer, request)
+			var got admissionv1.AdmissionReview
+			if answer.Code == http.StatusBadRequest || answer.Code == http.StatusOK && (json.Unmarshal(answer.Body.Bytes(), &got) != nil || got.Response == nil || got.Response.UID != sent.Request.UID) {
+				w.violate("%s answers a call whose body has arrived beside that of others with %d %.300s", p, answer.Code, answer.Body)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// late is a part of a body without a byte that comes after a second.
+type late struct{ w *World }
+
+func (l *late) Read([]byte) (int, error) {
+	l.w.wait(time.Second)
+	return 0, io.EOF
 }

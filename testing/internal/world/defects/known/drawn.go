@@ -108,4 +108,14 @@ var drawnLater = []Defect{
 		"A program that ends waits for nothing: a stop while a kind is not served.",
 		[]Edit{{"serve.go", "\t\t\tcontinue // a program that ends waits for nothing\n", "\t\t\tif @ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\tcontinue\n"}},
 	},
+	{
+		"wrong-certificate-taken", "A certificate of a signer is taken that is for another name or use.",
+		"It is refused, and another one asked for: a signer that makes such a certificate.",
+		[]Edit{{"internal/certsource/csr.go", "\t\terr = errors.Join(checkNames(", "\t\terr = map[bool]func(...error) error{false: errors.Join, true: func(...error) error { return nil }}[@](checkNames("}},
+	},
+	{
+		"left-conversions-counted-for-ever", "A conversion that was left behind counts after its end.",
+		"Nothing is left behind when all has ended: a conversion that does not end with its call.",
+		[]Edit{{"internal/admit/conversion.go", "\tc.ended()\n", "\tif !@ {\n\t\tc.ended()\n\t}\n"}},
+	},
 }
