@@ -163,8 +163,7 @@ var _ = Describe("the example", func() {
 	It("watcher prints the events of pods", func(ctx SpecContext) {
 		before, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		pod, err := programs.CreatePod(ctx, client, namespace)
-		Expect(err).NotTo(HaveOccurred())
+		pod := spectest.Must(programs.CreatePod(ctx, client, namespace))
 
 		watcher := programs.Start(programs.Build("watcher"), "-kubeconfig", kubeconfig,
 			"-namespace", namespace, "-from", before.ResourceVersion)
@@ -190,8 +189,7 @@ var _ = Describe("the example", func() {
 		Expect(err).NotTo(HaveOccurred())
 		reconciler := programs.Start(programs.Build("reconciler"), "-kubeconfig", kubeconfig, "-namespace", namespace)
 		Eventually(annotations(old.Name), programs.Patience).WithContext(ctx).Should(counted)
-		young, err := programs.CreatePod(ctx, client, namespace)
-		Expect(err).NotTo(HaveOccurred())
+		young := spectest.Must(programs.CreatePod(ctx, client, namespace))
 		Eventually(annotations(young.Name), programs.Patience).WithContext(ctx).Should(counted)
 		programs.StopsCleanly(reconciler)
 	})
@@ -251,13 +249,11 @@ var _ = Describe("the example deploy", func() {
 				Expect(run("-split", flag, filepath.Join(dir, flag)).Out.Contents()).To(BeEmpty())
 			}
 			for kind := range kinds {
-				files, err := filepath.Glob(filepath.Join(dir, flag, below, kind+"-*.yaml"))
-				Expect(err).NotTo(HaveOccurred())
+				files := spectest.Must(filepath.Glob(filepath.Join(dir, flag, below, kind+"-*.yaml")))
 				Expect(files).NotTo(BeEmpty(), kind)
 			}
 		}
-		values, err := os.ReadFile(filepath.Join(dir, "-helm", "values.yaml"))
-		Expect(err).NotTo(HaveOccurred())
+		values := spectest.Must(os.ReadFile(filepath.Join(dir, "-helm", "values.yaml")))
 		Expect(string(values)).To(And(ContainSubstring("\nnamespace: "+webhooks+"\n"), ContainSubstring("\n- -namespace="+apps+"\n"), Not(ContainSubstring("-helm"))))
 	})
 
@@ -300,15 +296,13 @@ var _ = Describe("An example without a cluster", func() {
 		GinkgoHelper()
 		cmd := exec.Command(programs.Build(example), append([]string{"preview"}, args...)...)
 		cmd.Env = []string{"HOME=" + GinkgoT().TempDir()}
-		session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
-		Expect(err).NotTo(HaveOccurred())
+		session := spectest.Must(gexec.Start(cmd, GinkgoWriter, GinkgoWriter))
 		Eventually(session, programs.Patience).Should(gexec.Exit())
 		return session
 	}
 
 	DescribeTable("shows its effect on manifests, by the command of the README", func(example string, shown ...string) {
-		readme, err := os.ReadFile("README.md")
-		Expect(err).NotTo(HaveOccurred())
+		readme := spectest.Must(os.ReadFile("README.md"))
 		text := string(readme)
 		beginning := fmt.Sprintf("    go run ./examples/%s preview ", example)
 		Expect(strings.Count(text, beginning)).To(Equal(1))

@@ -110,8 +110,7 @@ type readme struct {
 
 func readmeOf(example string) readme {
 	GinkgoHelper()
-	text, err := os.ReadFile(filepath.Join(example, "README.md"))
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(os.ReadFile(filepath.Join(example, "README.md")))
 	return readme{example, strings.ReplaceAll(string(text), "\\\n", " ")}
 }
 

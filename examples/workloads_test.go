@@ -110,8 +110,7 @@ var _ = Describe("the example idle-image", func() {
 
 	events := func(ctx context.Context, namespace string) []string {
 		GinkgoHelper()
-		list, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=test,reason=ImageReplaced"})
-		Expect(err).NotTo(HaveOccurred())
+		list := Must(client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=test,reason=ImageReplaced"}))
 		messages := make([]string, 0, len(list.Items))
 		for _, event := range list.Items {
 			messages = append(messages, event.Message)
@@ -150,8 +149,7 @@ var _ = Describe("the example idle-image", func() {
 		By("creating it elsewhere")
 		again.ResourceVersion, again.UID, again.Namespace = "", "", "default"
 		again.Spec.Template.Spec.Containers[0].Image = knative
-		elsewhere, err := client.AppsV1().Deployments("default").Create(ctx, again, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		Expect(err).NotTo(HaveOccurred())
+		elsewhere := Must(client.AppsV1().Deployments("default").Create(ctx, again, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 		Expect(imageOf(elsewhere)).To(Equal(knative))
 		programs.StopsCleanly(program)
 	})
@@ -192,8 +190,7 @@ var _ = Describe("the example job-retries", func() {
 			HaveField("Name", HavePrefix("jobs-")), HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Ignore))))))
 
 		programs.StopsCleanly(operator)
-		applied, err := r.apply(ctx, "jobs.yaml")
-		Expect(err).NotTo(HaveOccurred())
+		applied := Must(r.apply(ctx, "jobs.yaml"))
 		Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(Equal(int32(2147483647)), "the step leaves it alone")
 	})
 })
@@ -411,8 +408,7 @@ var _ = Describe("the example policies", func() {
 		snippets := regexp.MustCompile("(?s)```yaml\n# examples/([a-z/-]+\\.yaml)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 		var files []string
 		for _, found := range snippets {
-			source, err := os.ReadFile(found[1])
-			Expect(err).NotTo(HaveOccurred())
+			source := Must(os.ReadFile(found[1]))
 			Expect(string(source)).To(Equal(found[2]), found[1])
 			files = append(files, found[1])
 		}

@@ -78,8 +78,7 @@ func (h *hook) Handle(name string, f chain.HandleFunc) {
 // count sums the series of a metric that have all these label values.
 func (h *hook) count(metric string, values ...string) (total float64) {
 	GinkgoHelper()
-	families, err := h.registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := Must(h.registry.Gather())
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			var labels []string
@@ -171,8 +170,7 @@ func deletion(req *admissionv1.AdmissionRequest) {
 // body is the AdmissionReview on the wire.
 func body(version string, req *admissionv1.AdmissionRequest) string {
 	GinkgoHelper()
-	text, err := json.Marshal(map[string]any{"apiVersion": "admission.k8s.io/" + version, "kind": "AdmissionReview", "request": req})
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(json.Marshal(map[string]any{"apiVersion": "admission.k8s.io/" + version, "kind": "AdmissionReview", "request": req}))
 	return string(text)
 }
 
@@ -191,16 +189,14 @@ func (h *hook) do(req *http.Request) reply {
 	GinkgoHelper()
 	client := *h.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
-	Expect(err).NotTo(HaveOccurred())
+	resp := Must(client.Do(req))
 	return read(resp)
 }
 
 func read(resp *http.Response) reply {
 	GinkgoHelper()
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	Expect(err).NotTo(HaveOccurred())
+	text := Must(io.ReadAll(resp.Body))
 	return reply{Status: resp.StatusCode, Header: resp.Header, Body: string(text), Closes: resp.Close}
 }
 

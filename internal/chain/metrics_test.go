@@ -73,8 +73,7 @@ eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operati
 			}
 		}
 		lines := func(name string) int { return strings.Count(shown(name), "\n"+name) }
-		page, err := os.ReadFile("../../docs/reference/metrics.md")
-		Expect(err).NotTo(HaveOccurred())
+		page := Must(os.ReadFile("../../docs/reference/metrics.md"))
 		Expect(strings.Join(strings.Fields(string(page)), " ")).To(ContainSubstring(fmt.Sprintf("at most %d of decisions and %d of its duration",
 			lines("eirinix_admission_decisions_total"), lines("eirinix_admission_step_duration_seconds"))))
 	})

@@ -178,7 +178,7 @@ func (c *Controller) verify(o Observation, first string) error {
 	for _, conf := range o.all {
 		missing := conf.found.Missing(c.desired)
 		switch {
-		case other: // its registration is in place, and this process answers its calls
+		case other && (len(conf.found.Bundles) > 0 || c.seen[first].Serving || !c.Serving): // it is in place or put back, and this process answers its calls
 		case conf.holds && !conf.found.Exists && !conf.Creates(): // it is waited for
 		case conf.holds && !conf.found.Exists && c.Registers:
 			return fmt.Errorf("%s does not exist yet", conf)

@@ -403,9 +403,8 @@ var _ = It("A replica that stops registers nothing any more, also where its step
 	})).To(Succeed())
 	Expect(served).To(BeFalse())
 	c.Stop(context.Background())
-	for _, o := range []*object{s.mutating, s.validating} {
-		s.put(o, nil, true)
-	}
+	s.put(s.mutating, nil, true)
+	s.put(s.validating, nil, true)
 	s.pass(time.Second)
 	s.works(c, time.Minute)
 	Expect(s.mutating.latest().object).To(BeNil())
@@ -631,6 +630,27 @@ var _ = It("A replica whose CA no caBundle held is ready once the calls that had
 	s.works(c, 10*time.Second)
 	Expect(ready).To(MatchError(ContainSubstring("observed a caBundle")))
 	s.works(c, 5*time.Second)
+	Expect(ready).NotTo(HaveOccurred())
+})
+
+var _ = It("A new version is ready while no configuration exists only once a replica of the earlier one has answered", func() {
+	s, ready := newSolo(), errors.New("never ready")
+	earlier := s.replica(fixed).State().First
+	s.put(s.mutating, nil, true)
+	s.put(s.validating, nil, true)
+	c := controller.New(s.config(fixed, func(c *controller.Config) {
+		c.Registration, c.Ready = desired("two", "logger"), func(err error) { ready = err }
+	}))
+	s.works(c, 5*time.Second)
+	Expect(ready).To(MatchError(ContainSubstring("does not exist yet")))
+	s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
+		found := rollout.Read(lease.GetAnnotations())
+		record := found[earlier]
+		record.Answered = record.Probed
+		found[earlier] = record
+		lease.SetAnnotations(found.Write(lease.GetAnnotations()))
+	})
+	s.works(c, time.Second)
 	Expect(ready).NotTo(HaveOccurred())
 })
 

@@ -44,8 +44,7 @@ func canonical(text []byte) string {
 	dec.UseNumber()
 	var v any
 	Expect(dec.Decode(&v)).To(Succeed())
-	out, err := json.Marshal(v)
-	Expect(err).NotTo(HaveOccurred())
+	out := Must(json.Marshal(v))
 	return string(out)
 }
 
@@ -59,8 +58,7 @@ var _ = Describe("Go types", func() {
 			ops, err := patch.Diff([]byte(`{}`), &holder{}, &holder{V: v})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(ops).To(HaveLen(1))
-			want, err := json.Marshal(v)
-			Expect(err).NotTo(HaveOccurred())
+			want := Must(json.Marshal(v))
 			Expect(string(ops[0].Value.(json.RawMessage))).To(Equal(canonical(want)))
 		}
 	})
@@ -81,8 +79,7 @@ var _ = Describe("Go types", func() {
 			Expect(text).To(MatchJSON(want))
 			applied, err := apply(raw, []byte(text))
 			Expect(err).NotTo(HaveOccurred())
-			plain, err := json.Marshal(&after)
-			Expect(err).NotTo(HaveOccurred())
+			plain := Must(json.Marshal(&after))
 			Expect(applied).To(MatchJSON(plain))
 		},
 		Entry("embedded pointer", func(e *Everything) { e.FromPointer = "x" }, `[{"op":"replace","path":"/FromPointer","value":"x"}]`),
@@ -146,8 +143,7 @@ var _ = Describe("Go types", func() {
 		before, err := decode[struct{ *Embedded }]([]byte(`{"A":"x"}`))
 		Expect(err).NotTo(HaveOccurred())
 		after := struct{ *Embedded }{}
-		ops, err := patch.Diff([]byte(`{"A":"x"}`), &before, &after)
-		Expect(err).NotTo(HaveOccurred())
+		ops := Must(patch.Diff([]byte(`{"A":"x"}`), &before, &after))
 		Expect(wire(ops)).To(Equal(`[{"op":"remove","path":"/A"}]`))
 	})
 
@@ -161,8 +157,7 @@ var _ = Describe("Go types", func() {
 			after, err := decode[Everything]([]byte(raw))
 			Expect(err).NotTo(HaveOccurred())
 			edit(&after)
-			ops, err := patch.Diff([]byte(raw), &before, &after)
-			Expect(err).NotTo(HaveOccurred())
+			ops := Must(patch.Diff([]byte(raw), &before, &after))
 			Expect(ops).To(HaveLen(1))
 			Expect(ops[0].Path).To(Equal("/loop/name"))
 		}
@@ -173,8 +168,7 @@ var _ = Describe("Go types", func() {
 			V []Renamed `json:"v"`
 		}
 		raw := []byte(`{"v":[{"old":1,"x-new":1},{"new":1,"x-new":1}]}`)
-		ops, err := patch.Diff(raw, &holder{[]Renamed{{1}, {1}}}, &holder{[]Renamed{{2}, {2}}})
-		Expect(err).NotTo(HaveOccurred())
+		ops := Must(patch.Diff(raw, &holder{[]Renamed{{1}, {1}}}, &holder{[]Renamed{{2}, {2}}}))
 		Expect(wire(ops)).To(Equal(`[{"op":"replace","path":"/v/0","value":{"new":2}},{"op":"replace","path":"/v/1/new","value":2}]`))
 	})
 

@@ -37,8 +37,7 @@ func clients() kubernetes.Interface { return Clients(controlPlane().Config()) }
 
 func dynamicClients() dynamic.Interface {
 	GinkgoHelper()
-	c, err := dynamic.NewForConfig(controlPlane().Config())
-	Expect(err).NotTo(HaveOccurred())
+	c := Must(dynamic.NewForConfig(controlPlane().Config()))
 	return c
 }
 
@@ -151,8 +150,7 @@ func start(ctx context.Context, m *eirinix.ExtensionManager) {
 func mutatingConfiguration(ctx context.Context, m *eirinix.ExtensionManager) *admissionregistrationv1.MutatingWebhookConfiguration {
 	GinkgoHelper()
 	name := m.GetManagerOptions().OperatorFingerprint + "-mutating-hook"
-	c, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	c := Must(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{}))
 	return c
 }
 

@@ -83,8 +83,7 @@ var _ = Describe("S34 The API server", Label("S34"), func() {
 			eirinix.Mutation[*corev1.Pod]{Apply: note("mutating")}, eirinix.Validation[*corev1.Pod]{Create: note("validating")})
 		p := NewPod("", nil)
 		p.GenerateName = "made-"
-		p, err := createPod(ctx, namespace, p)
-		Expect(err).NotTo(HaveOccurred())
+		p = Must(createPod(ctx, namespace, p))
 		Expect(p.Name).To(HavePrefix("made-"))
 		Expect(calls.list()).To(Equal([]string{
 			"mutating <made-> <> <> <" + namespace + "> <" + namespace + ">",

@@ -116,8 +116,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 				webhooks[map[bool]string{true: s.id, false: metav1.FormatLabelSelector(s.objects)}[isolated]] = true
 			}
 			Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(len(webhooks)+2), "the marker, and the canary")
-			created, err := createPod(ctx, namespace, labelledPod())
-			Expect(err).NotTo(HaveOccurred())
+			created := Must(createPod(ctx, namespace, labelledPod()))
 			Expect(created.Labels).To(Equal(r.labels))
 			Expect(calls.counts()).To(Equal(r.calls))
 		}, cases)

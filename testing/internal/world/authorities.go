@@ -204,7 +204,7 @@ func (w *World) issuance(f Fault, rng *rand.Rand) {
 		return
 	}
 	defer w.authorities.busy.Unlock()
-	if own := w.stream("suspends", int(f.At)); w.plan.blind() && own.IntN(3) == 0 && f.At+shortLived+4*settling < w.plan.Lasts-quiet-settling {
+	if own := w.stream("suspends", int(f.At)); w.plan.blind() && w.plan.settled("restore") && own.IntN(3) == 0 && f.At+shortLived+4*settling < w.plan.Lasts-quiet-settling {
 		w.suspends(own)
 		return
 	}

@@ -395,7 +395,7 @@ func (s *apiServer) client(to admissionregistrationv1.WebhookClientConfig) (*htt
 		return c, at, nil
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(to.CABundle) {
+	if !roots.AppendCertsFromPEM(to.CABundle) && len(to.CABundle) > 0 { // with none, public CAs are trusted
 		return nil, "", fmt.Errorf("unable to load root certificates: unable to parse bytes as PEM block (%d bytes)", len(to.CABundle))
 	}
 	c := &http.Client{Transport: &http.Transport{

@@ -104,6 +104,11 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/rollout/rollout.go", "i >= 0 && !r.Removed {\n", "i >= 0 && !r.Removed && !@ {\n"}},
 	},
 	{
+		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
+		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
+		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
+	},
+	{
 		"waits-after-its-end", "The metric of a program that has ended while a step waited goes on saying that it waits.",
 		"A program that ends waits for nothing: a stop while a kind is not served.",
 		[]Edit{{"serve.go", "\t\t\tcontinue // a program that ends waits for nothing\n", "\t\t\tif @ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\tcontinue\n"}},
