@@ -172,7 +172,7 @@ func (w *World) gauges() {
 	if w.plan.Issued || w.plan.Split && !w.plan.settled("edit", "contest", "restore", "deletion", "namespace", "right") {
 		delete(expected, "certificate_bundle_in_sync")
 	}
-	if w.plan.Signed && w.isPending() { // a renewal, which begins at a random moment
+	if w.plan.Signed && w.isPending(settling) { // a renewal, which begins at a random moment
 		delete(expected, "certificate_failing")
 	}
 	if !w.plan.settled("another program") { // one that has ended leaves its metrics in this process

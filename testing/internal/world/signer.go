@@ -150,16 +150,16 @@ func (w *World) readsTrust(within time.Duration, n int64) {
 	}
 }
 
-// isPending reports whether a request for a certificate waits for its answer.
-func (w *World) isPending() bool {
+// isPending reports whether a request for a certificate waits for its answer, or is younger than this.
+func (w *World) isPending(age time.Duration) bool {
 	return slices.ContainsFunc(w.api.Objects(), func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "CertificateSigningRequest" && !isAnswered(o)
+		return o.GetKind() == "CertificateSigningRequest" && (!isAnswered(o) || time.Since(o.GetCreationTimestamp().Time) < age)
 	})
 }
 
 // askedEnough sees that a replica at rest watches no request for a certificate that is answered.
 func (w *World) askedEnough(p *process) {
-	if w.isPending() {
+	if w.isPending(0) {
 		return // for this replica, or for another one
 	}
 	p.wire.mu.Lock()
