@@ -29,6 +29,16 @@ var alarms = map[string]alarm{
 	unknown:    {diagnosis.ReadsNotListed, "registration_waiting"},
 }
 
+// waits sees that a metric tells of a step that waits since the start for what it reads.
+func (w *World) waits() {
+	now, err := gather()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.settledOne(time.Now().Add(-settling / 4)); err == nil && p != nil && !w.troubledSince(w.began, rough, slow, apart) && now.of("registration_waiting", "reason=reads") == 0 {
+		w.breaks("%s has a step that waits, and eirinix_registration_waiting is %v", p, now["registration_waiting"])
+	}
+}
+
 // settledOne returns a replica that has been at work since then; nil for none. The caller holds mu.
 func (w *World) settledOne(since time.Time) *process {
 	i := slices.IndexFunc(w.processes, func(p *process) bool {
@@ -69,9 +79,6 @@ func (w *World) alarmed(words string, began time.Time, still func() bool) {
 	}
 	if !later && !slices.ContainsFunc(slices.Collect(maps.Values(now[a.gauge])), func(n float64) bool { return n > 0 }) {
 		w.breaks("a log tells %q, and eirinix_%s is %v", words, a.gauge, now[a.gauge])
-	}
-	if w.plan.Late && words == missing && len(w.policies) == 1 && !w.plan.Split && now.of("registration_waiting", "reason=reads") == 0 {
-		w.breaks("a step waits for what it requires, and eirinix_registration_waiting is %v", now["registration_waiting"])
 	}
 }
 

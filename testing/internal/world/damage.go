@@ -42,10 +42,35 @@ func (w *World) remove(f Fault, rng *rand.Rand) {
 // loses deletes an object. It reports whether a replica knows the content of the Secret.
 func (w *World) loses(b belonging) (known bool) {
 	known = w.harms(b)
+	if b.kind == "Secret" {
+		w.mu.Lock()
+		knows := func(p *process) bool {
+			return !p.leaving && !p.readySince.IsZero() && !p.release.issued && p.wire.hears()
+		}
+		if w.watch.knew = w.started; w.plan.Split || w.troubledSince(time.Now().Add(-settling), slow, spoiled, apart, strange) || slices.ContainsFunc(w.processes, func(p *process) bool { return !knows(p) }) {
+			w.watch.knew = 0
+		}
+		w.mu.Unlock()
+	}
 	w.tell(fate, "deletes the %s", b.kind)
 	w.api.Remove(resources[b.kind], b.namespace, b.name)
 	w.observe()
 	return known
+}
+
+// remakes sees that a Secret that was deleted comes back with its CA. The caller holds mu.
+func (w *World) remakes(was, is *unstructured.Unstructured) {
+	if was == nil || is == nil || was.GetUID() == is.GetUID() || w.watch.knew == 0 {
+		return
+	}
+	before, errBefore := decode(was)
+	after, errAfter := decode(is)
+	if w.watch.knew == w.started && errBefore == nil && errAfter == nil && time.Since(before.Since) > settling {
+		if held, err := before.Current(); err == nil && !ca.Contains(after.Bundle(), held.CertificatePEM) {
+			w.breaks("the Secret was deleted, and comes back with another CA, although all replicas know the one of before")
+		}
+	}
+	w.watch.knew = 0
 }
 
 // harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, but for a serving

@@ -88,7 +88,10 @@ func (w *World) late() {
 	default:
 		w.expects(lateBy, unknown, w.unruled)
 	}
-	if w.wait(lateBy) {
+	if w.wait(lateBy-time.Second) && !w.plan.Issued && !w.plan.Split {
+		w.waits()
+	}
+	if w.wait(time.Second) {
 		w.tell(fate, "makes the policy")
 		w.rights.unserve(false)
 		w.policyBecomes(next)

@@ -102,6 +102,7 @@ type promises struct {
 	diagnosed                  time.Time                  // when the program was diagnosed at rest
 	crowded                    time.Time                  // until then, calls may wait for others
 	asleep                     time.Time                  // until then, no replica is to run
+	knew                       int                        // how many replicas had started when the Secret was deleted, all of which knew it; 0 for another state
 	raced, lost                map[string]int             // writes of an object, by its name: how many there were, and have lost a race in a row
 }
 

@@ -55,6 +55,7 @@ func (w *World) wrote(name string) {
 	if belongings[i].kind == "Secret" {
 		w.rotates(of.last, now)
 		w.phases(of.last, now)
+		w.remakes(of.last, now)
 		w.formed(now)
 		w.touches()
 		w.keepsHeld(now)
