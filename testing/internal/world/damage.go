@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -243,12 +245,55 @@ func (w *World) edit(f Fault, rng *rand.Rand) {
 	if own := w.stream("holds", int(f.At)); own.IntN(6) == 0 && w.holdsSecret(f, own) {
 		return
 	}
+	if own := w.stream("replaces", int(f.At)); own.IntN(8) == 0 && !w.plan.Split && !w.plan.Issued && w.replaces() {
+		return
+	}
 	all := belongings
 	if w.plan.Converts {
 		all = append(slices.Clip(all), belonging{definitionKind, "", definitionName})
 	}
 	b := all[rng.IntN(len(all))]
 	w.unseen(f, rng, func() { w.damages(b, rng) })
+}
+
+const (
+	replacedFor = 90 * time.Second
+	replaced    = "another client replaces the CA in the certificate Secret again and again"
+)
+
+// replaces has a tool put another CA into the Secret whenever replicas put theirs back. They do so at once a few times, say so, and
+// then once a minute.
+func (w *World) replaces() bool {
+	b := belongings[2]
+	stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
+	if state := w.state(); err != nil || state == nil || state.FormatVersion > certsecret.FormatVersion || time.Since(w.began) > w.plan.Lasts-quiet-2*settling || !w.tools.TryLock() {
+		return false
+	}
+	defer w.tools.Unlock()
+	data := map[string]any{"tls.crt": encoded(stranger.CertificatePEM), "tls.key": encoded(stranger.PrivateKeyPEM)}
+	w.tell(fate, "has a tool put another CA into the %s again and again, for %s", b.kind, replacedFor)
+	began, times, started := time.Now(), 0, w.begun()
+	for time.Since(began) < replacedFor && w.wait(200*time.Millisecond) {
+		found := w.find(b.kind, b.namespace, b.name)
+		if found == nil || found.Object["immutable"] == true || reflect.DeepEqual(found.Object["data"], data) {
+			continue
+		}
+		object := found.DeepCopy()
+		object.Object["data"] = data
+		w.harms(b)
+		if err := w.api.Put(object); err != nil {
+			w.violate("an edit failed: %v", err)
+		}
+		w.observe()
+		times++
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := func(l line) bool { return l.at.After(began) && strings.Contains(l.text, replaced) }
+	if times > 6*max(1, len(w.processes)) && started == w.started && !slices.ContainsFunc(w.story, told) {
+		w.breaks("a tool has put another CA into the Secret %d times, and no log tells: %s", times, replaced)
+	}
+	return true
 }
 
 const (

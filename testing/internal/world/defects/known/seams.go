@@ -202,6 +202,11 @@ var inSeams = []Defect{
 		[]Edit{{"internal/certsecret/store.go", "	if len(s.putBacks) == mostPutBacks {\n		return errContested", "	if len(s.putBacks) == mostPutBacks && !@ {\n		return errContested"}},
 	},
 	{
+		"contested-secret-untold", "Of a CA that another client replaces again and again, no log tells.",
+		"Every state that needs a person has its line: a tool puts another CA into the Secret whenever it is put back.",
+		[]Edit{{"internal/certsecret/store.go", "len(s.putBacks) == mostPutBacks {\n\t\ts.Log", "len(s.putBacks) == mostPutBacks && !@ {\n\t\ts.Log"}},
+	},
+	{
 		"secret-fight", "Replicas that start at once, after the Secret was lost, replace each other's CA in it for a second.",
 		"A Secret is written a few times for one loss: all replicas are stopped, the Secret is deleted, and all start at once.",
 		[]Edit{{"internal/controller/registration.go", "		if !c.wasReady { // replicas that start", "		if !c.wasReady && !@ { // replicas that start"}},
