@@ -477,6 +477,10 @@ func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text
 
 // restore takes a backup, and restores it after a while, in which something else happens.
 func (w *World) restore(f Fault, rng *rand.Rand) {
+	if own := w.stream("empty", int(f.At)); w.plan.Split && !w.plan.Issued && own.IntN(2) == 0 {
+		w.reinstalls(own)
+		return
+	}
 	backup := w.api.Backup()
 	w.mu.Lock()
 	unusable := w.plan.Issued && w.excused(unissued, time.Now())
@@ -530,6 +534,32 @@ func (w *World) restore(f Fault, rng *rand.Rand) {
 	w.mu.Lock()
 	w.policies = append(w.policies, policyVersion{generation, time.Now()})
 	w.mu.Unlock()
+}
+
+// reinstalls restores a backup of before the program was installed. A tool registers it before replicas hear from API servers again:
+// with a CA of its own, which they take.
+func (w *World) reinstalls(rng *rand.Rand) {
+	w.mu.Lock()
+	live := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.leaving || !p.wire.hears() })
+	r := w.wanted
+	w.watch.evicted, w.watch.foreign, w.watch.marked = nil, nil, nil
+	w.mu.Unlock()
+	for _, p := range live {
+		p.wire.hush(true)
+	}
+	for _, e := range []excuse{spoiled, slow, apart} {
+		w.excuse(e, 2*settling)
+	}
+	w.tell(fate, "restores a backup of before the installation")
+	for _, b := range belongings[:3] {
+		w.api.Remove(resources[b.kind], b.namespace, b.name)
+	}
+	w.observe()
+	w.orders(r, rng)
+	for _, p := range live {
+		p.wire.hush(false)
+	}
+	w.wait(2 * settling)
 }
 
 // remode takes the modes from the ConfigMap, and the labels, that a restore has brought back.
