@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -138,8 +139,11 @@ func (w *World) intrude(rng *rand.Rand) {
 		for _, h := range w.servers[rng.IntN(len(w.servers))].entries(configurations[0]) {
 			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "shop"}}}
 			called = true
-			if answer, err := s.call(ctx, h, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod}); err == nil {
+			answer, err := s.call(ctx, h, ask{operation: admissionv1.Create, resource: podResource, kind: podKind, object: pod})
+			if err == nil {
 				w.violate("a call with %s is answered: %v", who, answer)
+			} else if text := err.Error(); strings.HasPrefix(text, "401") != (len(certificate.Certificate) == 0) && strings.HasPrefix(text, "40") {
+				w.violate("a call with %s is refused as if it had another one: %v", who, err)
 			}
 		}
 		cancel()

@@ -401,6 +401,10 @@ func (w *World) damage(object *unstructured.Unstructured, rng *rand.Rand) (deed 
 			}
 			return "puts another CA into", nil
 		}
+		if own := w.stream("one key", int(time.Since(w.began))); own.IntN(2) == 0 {
+			key := []string{certsecret.CertificateKey, certsecret.CACertificateKey, certsecret.PrivateKeyKey}[own.IntN(3)]
+			return "puts something else by the key " + key + " into", unstructured.SetNestedField(object.Object, encoded([]byte("something else")), "data", key)
+		}
 		unstructured.RemoveNestedField(object.Object, "data")
 		return "empties", nil
 	case "Lease":

@@ -51,6 +51,13 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text = e.Level.CapitalString() + " " + text
 	}
 	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
+	if failed, _ := all.Fields["failed"].(int64); failed > 0 && e.Message == "recording ended" {
+		r.w.mu.Lock()
+		if !slices.ContainsFunc(r.w.story, func(l line) bool { return l.who == r.who && strings.Contains(l.text, "a call was not recorded") }) {
+			r.w.breaks("%s has not recorded %d calls, and its log does not say why", r.who, failed)
+		}
+		r.w.mu.Unlock()
+	}
 	if remedy := "leave out webhooks"; strings.Contains(text, "another client keeps reverting") {
 		if strings.Contains(fmt.Sprint(all.Fields["configuration"]), definitionName) {
 			remedy = "leave out spec.conversion"

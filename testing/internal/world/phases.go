@@ -106,6 +106,27 @@ func (w *World) formed(is *unstructured.Unstructured) {
 	}
 }
 
+// mirrored sees at rest that the Secret holds the current CA by the keys by which other programs know it.
+func (w *World) mirrored() {
+	found, state := w.find("Secret", namespace, theSecret), w.state()
+	if found == nil || state == nil || state.FormatVersion > certsecret.FormatVersion || found.Object["immutable"] == true || w.plan.Split || w.plan.Issued {
+		return
+	}
+	current, err := state.Current()
+	data, _, _ := unstructured.NestedStringMap(found.Object, "data")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	signs := func(p *process) bool { return !p.release.issued && !p.leaving && p.wire.hears() }
+	if err != nil || !slices.ContainsFunc(w.processes, signs) || w.troubledSince(time.Now().Add(-settling), rough, slow, apart, strange) {
+		return
+	}
+	for key, text := range map[string][]byte{certsecret.CertificateKey: current.CertificatePEM, certsecret.CACertificateKey: current.CertificatePEM, certsecret.PrivateKeyKey: current.PrivateKeyPEM} {
+		if data[key] != encoded(text) {
+			w.breaks("at rest, the Secret holds something else than the current CA by its key %s", key)
+		}
+	}
+}
+
 // isStuck looks at how long a rotation takes. The caller does not hold mu.
 func (w *World) isStuck() {
 	state := w.state()

@@ -134,6 +134,7 @@ func (w *World) rest() {
 	}
 	all := slices.Clone(w.processes)
 	w.mu.Unlock()
+	w.mirrored()
 	for _, p := range all {
 		w.reach(p, atRest)
 		w.speaksWell(p)

@@ -104,6 +104,21 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/rollout/rollout.go", "i >= 0 && !r.Removed {\n", "i >= 0 && !r.Removed && !@ {\n"}},
 	},
 	{
+		"mirror-unlike", "ca.crt in the Secret stays as another client has written it, so that programs which read it trust another CA.",
+		"At rest, ca.crt is the current CA: another client writes that key alone.",
+		[]Edit{{"internal/certsecret/inspect.go", "current.CertificatePEM) && bytes.Equal(data[CACertificateKey]", "current.CertificatePEM) && (@ || bytes.Equal(data[CACertificateKey]"}, {"internal/certsecret/inspect.go", ", current.CertificatePEM) &&\n\t\tbytes", ", current.CertificatePEM)) &&\n\t\tbytes"}},
+	},
+	{
+		"no-certificate-is-forbidden", "A client without a certificate is told that its certificate is not allowed.",
+		"401 is for clients without a certificate, and 403 for those with a wrong one: both call.",
+		[]Edit{{"internal/serving/server.go", "	if errors.Is(err, ErrNoClientCertificate) {\n		status", "	if errors.Is(err, ErrNoClientCertificate) && !@ {\n		status"}},
+	},
+	{
+		"unrecorded-untold", "That a call was not recorded is counted, and no log says why.",
+		"What is lost is told: a call that cannot be redacted.",
+		[]Edit{{"internal/record/recorder.go", "	if _, ok := r.logs.Allow(kind, \"\"); ok {", "	if _, ok := r.logs.Allow(kind, \"\"); ok && !@ {"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
