@@ -119,6 +119,11 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/record/recorder.go", "	if _, ok := r.logs.Allow(kind, \"\"); ok {", "	if _, ok := r.logs.Allow(kind, \"\"); ok && !@ {"}},
 	},
 	{
+		"all-recorded", "Recordings hold calls that Options.Only leaves out.",
+		"A recording holds what it is to hold: one of calls that create or delete, and updates.",
+		[]Edit{{"internal/record/compose.go", "	if only := r.options.Only; only != nil && !only(question.Request.DeepCopy()) {", "	if only := r.options.Only; only != nil && !only(question.Request.DeepCopy()) && !@ {"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
