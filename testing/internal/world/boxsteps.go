@@ -77,6 +77,7 @@ func (s boxStep) obeys(ctx context.Context, order string, o metav1.Object) error
 	case fail:
 		return errors.New("it is to fail")
 	case panics:
+		s.later.panicked.Add(1)
 		panic("it is to panic")
 	case hang:
 		<-ctx.Done()

@@ -148,6 +148,12 @@ func (w *World) counted() {
 			w.breaks("API servers have seen the status %d %d times, and eirinix_admission_refused_requests_total counts %d", status, seen, n)
 		}
 	}
+	if len(w.boxes) > 0 && !w.plan.audits() {
+		seen := int(w.boxes[0].later.panicked.Load())
+		if n := now.of("admission_panics_total") - w.before.of("admission_panics_total"); n < seen {
+			w.breaks("steps have panicked %d times, and eirinix_admission_panics_total counts %d", seen, n)
+		}
+	}
 	crd := []string{"crd=" + definitionName, "result=converted"}
 	if n := now.of("conversion_objects_total", crd...) - w.before.of("conversion_objects_total", crd...); n < w.watch.converted {
 		w.breaks("API servers have had %d objects converted, and eirinix_conversion_objects_total counts %d", w.watch.converted, n)

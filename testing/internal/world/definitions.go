@@ -22,13 +22,16 @@ import (
 
 const definitionKind, definitionName, group = "CustomResourceDefinition", "shops.example.com", "example.com"
 
-// definition is that of shops, as its user writes it.
-func definition() *apiextensionsv1.CustomResourceDefinition {
+// definition is that of shops, as its user writes it. In half of the worlds, objects may be stored in an older version.
+func definition(p Plan) *apiextensionsv1.CustomResourceDefinition {
 	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definitionName, UID: uuid.NewUUID(), Annotations: map[string]string{owner: "alice"}}}
 	d.Spec.Group, d.Spec.Scope = group, apiextensionsv1.NamespaceScoped
 	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "shops", Singular: "shop", Kind: "Shop", ListKind: "ShopList"}
 	d.Spec.Versions = definedVersions(false)
 	d.Status.AcceptedNames, d.Status.StoredVersions = d.Spec.Names, []string{first}
+	if p.Seed%2 == 1 {
+		d.Status.StoredVersions = []string{second, first}
+	}
 	d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
 		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}, {Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue},
 	}
@@ -107,7 +110,7 @@ func (w *World) adapts() {
 		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"versions": definedVersions(converts)}})
 		if err == nil {
 			w.tell(named("a user"), "has the definition of shops serve %d versions", len(definedVersions(converts)))
-			_ = w.api.Client().Patch(context.Background(), definition(), client.RawPatch(types.MergePatchType, patch)) // it may have gone meanwhile
+			_ = w.api.Client().Patch(context.Background(), definition(w.plan), client.RawPatch(types.MergePatchType, patch)) // it may have gone meanwhile
 			w.observe()
 		}
 	}
@@ -129,7 +132,7 @@ func (w *World) defined() {
 		w.breaks("at rest, the definition of shops has no conversion webhook")
 		return
 	}
-	wanted := definition()
+	wanted := definition(w.plan)
 	wanted.Spec.Versions = definedVersions(slices.Contains(versionsIn(object), third))
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
 	if err != nil {
@@ -171,7 +174,7 @@ func (w *World) redefine(f Fault, _ *rand.Rand) {
 
 // define puts the definition back, as its user does.
 func (w *World) define() {
-	if err := w.api.Put(definition()); err != nil {
+	if err := w.api.Put(definition(w.plan)); err != nil {
 		w.violate("the definition cannot be put back: %v", err)
 	}
 }
@@ -197,7 +200,7 @@ func (w *World) undefine(f Fault) {
 		}
 		w.mu.Unlock()
 		if whole := webhooksOf(found); len(whole) > 0 && len(whole[0].ClientConfig.CABundle) > 0 {
-			_ = w.api.Client().Patch(context.Background(), definition(), patch) // the definition may have gone meanwhile
+			_ = w.api.Client().Patch(context.Background(), definition(w.plan), patch) // the definition may have gone meanwhile
 			w.observe()
 			since = time.Now()
 		} else if !calm {

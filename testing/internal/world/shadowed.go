@@ -5,6 +5,7 @@ package world
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,6 +17,8 @@ import (
 
 // shadowed is the objects that steps in Shadow have seen, by request and step. It is safe for concurrent use.
 type shadowed struct {
+	panicked atomic.Int64 // steps
+
 	mu   sync.Mutex
 	seen map[types.UID]map[string][]string
 }

@@ -50,5 +50,5 @@ func (w *World) unregisters(rng *rand.Rand) {
 	if found := w.find(definitionKind, "", definitionName); found != nil && err == nil && len(webhooksOf(found)) == 0 {
 		w.violate("%s has taken the conversion from the definition of shops, which stores two versions", p)
 	}
-	w.stores(false, first)
+	w.stores(false, definition(w.plan).Status.StoredVersions...)
 }

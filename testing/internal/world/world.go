@@ -334,7 +334,7 @@ func (w *World) makeCluster() (err error) {
 	w.rights.coming = w.plan.comes()
 	w.rights.unserve(w.plan.Kinds && w.plan.Late && w.plan.Seed%2 == 0)
 	if w.plan.Converts {
-		objects = append(objects, definition())
+		objects = append(objects, definition(w.plan))
 	}
 	if objects = append(objects, w.existing(scheme)...); w.plan.Boxes && !w.plan.audits() {
 		objects = append(objects, bankNamespace())

@@ -124,6 +124,16 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/record/compose.go", "	if only := r.options.Only; only != nil && !only(question.Request.DeepCopy()) {", "	if only := r.options.Only; only != nil && !only(question.Request.DeepCopy()) && !@ {"}},
 	},
 	{
+		"older-version-untold", "A diagnosis does not tell that objects may be stored in an older version, so a webhook is removed that they need.",
+		"At rest, a diagnosis tells of older versions in status.storedVersions: a definition that lists two.",
+		[]Edit{{"internal/convert/stored/stored.go", "		if v != storage {", "		if v != storage && !@ {"}},
+	},
+	{
+		"panics-uncounted", "The panics of steps are not counted.",
+		"eirinix_admission_panics_total counts each: a step that panics.",
+		[]Edit{{"internal/chain/deadline.go", "		r.steps[i].metrics.panics.Inc()\n", "		if !@ {\n			r.steps[i].metrics.panics.Inc()\n		}\n"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
