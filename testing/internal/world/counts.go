@@ -217,9 +217,13 @@ func (w *World) gauges() {
 			}
 		}
 	}
+	policies := 1.0
+	if w.unruled() {
+		policies = 0
+	}
 	for labels, n := range now["read_objects"] {
-		if was, there := w.before["read_objects"][labels]; n > 1 && strings.Contains(labels, "="+policyName) && !(there && n == was) {
-			w.breaks("at rest, eirinix_read_objects is %v for the one policy (%s)", n, labels)
+		if was, there := w.before["read_objects"][labels]; (n > 1 || n != policies && strings.Contains(labels, " "+namespace+" ")) && strings.Contains(labels, "="+policyName) && !(there && n == was) {
+			w.breaks("at rest, eirinix_read_objects is %v for %v policies (%s)", n, policies, labels)
 		}
 	}
 	for labels, at := range now["read_interruption_timestamp_seconds"] {

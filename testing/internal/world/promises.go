@@ -169,6 +169,9 @@ func (p *promises) configured(w *World, kind string, was, is *unstructured.Unstr
 		w.breaks("the %s has come, changed or gone %d times in a minute", kind, len(of.recent))
 	}
 	before, after := webhooksOf(was), webhooksOf(is)
+	if was == nil && is != nil && len(after) == 0 && kind != definitionKind && w.plan.settled("restore") {
+		w.breaks("the %s has come, and holds no entry", kind)
+	}
 	for _, h := range after {
 		for _, c := range ca.SplitBundle(h.ClientConfig.CABundle) {
 			switch {

@@ -60,4 +60,7 @@ func (e *examination) files(report string, result any) {
 			return
 		}
 	}
+	if len(e.summary.Gaps) == 0 {
+		e.breaks("%s: the report %s holds a result about %v, of which nothing was told", e.name, report, tree)
+	}
 }

@@ -134,6 +134,21 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/chain/deadline.go", "		r.steps[i].metrics.panics.Inc()\n", "		if !@ {\n			r.steps[i].metrics.panics.Inc()\n		}\n"}},
 	},
 	{
+		"empty-created", "A configuration is created that holds no webhook.",
+		"A configuration is there for its entries: versions without a step that changes.",
+		[]Edit{{"internal/webhookconf/writer.go", "	if o.idle(existing, change.Entries) {", "	if o.idle(existing, change.Entries) && !@ {"}},
+	},
+	{
+		"reported-nowhere", "A result in a PolicyReport does not name the namespace of its object.",
+		"Each result in a report is about the object of a finding: an audit with reports.",
+		[]Edit{{"internal/audit/reports/reports.go", "	if f.Namespace != \"\" {\n		object", "	if f.Namespace != \"\" && !@ {\n		object"}},
+	},
+	{
+		"listed-uncounted", "The metric of read objects stays 0 after a list.",
+		"At rest, eirinix_read_objects is 1 for the one policy: a step that reads.",
+		[]Edit{{"internal/reads/source.go", "	all := s.pending\n	s.pending = nil\n", "	all := s.pending\n	s.pending = nil\n	if @ {\n		defer s.held.Store(0)\n	}\n"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},

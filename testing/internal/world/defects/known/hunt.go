@@ -54,6 +54,12 @@ func (h *Hunt) Find(ctx context.Context, name, kinds string) (found string, err 
 	if strings.Contains(said, "blocked goroutines remain") || strings.Contains(said, "all goroutines in bubble are blocked") {
 		return "the end of a seed: goroutines remain, or a process that never ends", nil
 	}
+	for _, crash := range []string{"\nfatal error: ", "\npanic: "} {
+		if _, why, ended := strings.Cut(said, crash); ended {
+			why, _, _ = strings.Cut(why, "\n")
+			return "the process ends: " + why, nil
+		}
+	}
 	_, found, ok := strings.Cut(said, "FOUND ")
 	if err != nil || !ok {
 		return "", fmt.Errorf("no seed finds the defect %s, whose place %d seeds of the survey reach: %w\n%s", name, len(h.reaching[name]), err, said)
