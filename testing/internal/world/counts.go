@@ -148,6 +148,12 @@ func (w *World) counted() {
 			w.breaks("API servers have seen the status %d %d times, and eirinix_admission_refused_requests_total counts %d", status, seen, n)
 		}
 	}
+	for decision, words := range map[string]string{"would_deny": "would deny", "would_patch": "would change"} {
+		n := now.of("admission_decisions_total", "decision="+decision) - w.before.of("admission_decisions_total", "decision="+decision)
+		if n > 0 && !slices.ContainsFunc(w.story, func(l line) bool { return strings.HasPrefix(l.text, words) }) {
+			w.breaks("a step %s %d times by eirinix_admission_decisions_total, and no log tells it", words, n)
+		}
+	}
 	if len(w.boxes) > 0 && !w.plan.audits() {
 		seen := int(w.boxes[0].later.panicked.Load())
 		if n := now.of("admission_panics_total") - w.before.of("admission_panics_total"); n < seen {

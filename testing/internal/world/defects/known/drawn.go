@@ -149,6 +149,11 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/reads/source.go", "	all := s.pending\n	s.pending = nil\n", "	all := s.pending\n	s.pending = nil\n	if @ {\n		defer s.held.Store(0)\n	}\n"}},
 	},
 	{
+		"would-unlogged", "What a watched step would do is counted, and no log tells it.",
+		"The log tells what a step would deny or change: steps in other modes than Deny.",
+		[]Edit{{"internal/chain/watch.go", "		r.denials.Of(r.blaming(r.log, s.Name), s.Name+\" would \"+would, what).Info(\"would \"+would, \"mode\", of.mode.String(), \"reason\", what)\n", "		if !@ {\n			r.denials.Of(r.blaming(r.log, s.Name), s.Name+\" would \"+would, what).Info(\"would \"+would, \"mode\", of.mode.String(), \"reason\", what)\n		}\n"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
