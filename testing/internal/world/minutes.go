@@ -21,14 +21,15 @@ func worked() time.Duration {
 }
 
 func (w *World) minutes() {
-	before := worked()
+	before, started := worked(), w.begun()
 	for n := 1; w.wait(time.Minute); n++ {
 		now := worked()
 		w.mu.Lock()
-		still := w.watch.stirred.Add(settling).Before(time.Now()) && !w.auditing.Load() && w.loads == 0
+		still := w.watch.stirred.Add(settling).Before(time.Now()) && !w.auditing.Load() && w.loads == 0 && w.started == started
 		if took := now - before; still && took > mostWork && time.Since(w.began) > settling {
 			w.breaks("in a minute in which nothing happened, all processes have computed for %s", took)
 		}
+		started = w.started
 		w.mu.Unlock()
 		if before = now; n%5 == 0 {
 			w.outlives()
