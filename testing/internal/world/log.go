@@ -13,6 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// mostRepeated is how often a process may log a line in a minute that is about no call.
+const mostRepeated = 25
+
+// relogs sees that a process does not log a line again and again.
+func (w *World) relogs(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := rateOf(&w.watch.lines, text)
+	if of.add(time.Now()); len(of.recent) > mostRepeated {
+		w.breaks("a line is logged %d times in a minute: %s", len(of.recent), text)
+	}
+}
+
 // fewRepairs is in a line about a tool that has reverted a configuration, up to five times, which may be chance.
 var fewRepairs = regexp.MustCompile(`\b[0-5] times\b`)
 
@@ -51,6 +64,9 @@ func (r *recorder) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text = e.Level.CapitalString() + " " + text
 	}
 	r.w.note(line{who: r.who, text: text, minor: e.Level < zapcore.WarnLevel})
+	if !strings.Contains(text, "(step: ") && !strings.Contains(text, "refused") && !strings.HasPrefix(text, "webhook of this version") {
+		r.w.relogs(r.who + ": " + text)
+	}
 	if failed, _ := all.Fields["failed"].(int64); failed > 0 && e.Message == "recording ended" {
 		r.w.mu.Lock()
 		if !slices.ContainsFunc(r.w.story, func(l line) bool { return l.who == r.who && strings.Contains(l.text, "a call was not recorded") }) {

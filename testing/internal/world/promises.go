@@ -43,6 +43,7 @@ type promises struct {
 	force                      map[string]time.Time // since when a step has been seen in force, no order being under way, and must stay so
 	covered                    map[string]time.Time // since when every live version declares a step
 	writes                     map[string]*rate     // of the program's objects, by name
+	lines                      map[string]*rate     // of logs
 	changes                    map[string]*rate     // of configurations, by kind
 	digests                    map[string]string    // the names of steps, by the version that has them
 	gone                       map[string]bool      // versions that are recorded so

@@ -154,6 +154,11 @@ var drawnLater = []Defect{
 		[]Edit{{"internal/chain/watch.go", "		r.denials.Of(r.blaming(r.log, s.Name), s.Name+\" would \"+would, what).Info(\"would \"+would, \"mode\", of.mode.String(), \"reason\", what)\n", "		if !@ {\n			r.denials.Of(r.blaming(r.log, s.Name), s.Name+\" would \"+would, what).Info(\"would \"+would, \"mode\", of.mode.String(), \"reason\", what)\n		}\n"}},
 	},
 	{
+		"told-each-pass", "A replica tells with each pass that an earlier version stays registered.",
+		"A line is logged once for one thing: two versions that live for minutes.",
+		[]Edit{{"internal/controller/report.go", "	r.waits = waits\n	r.metrics", "	if !@ {\n		r.waits = waits\n	}\n	r.metrics"}},
+	},
+	{
 		"ready-with-nothing", "A new version is ready while no configuration exists, and no replica of the earlier one lives, which would put it back.",
 		"A replica is ready once its registration, or that of a version that lives, is in place: deletions while the Lease may not be written.",
 		[]Edit{{"internal/controller/readiness.go", "case other && (len(", "case other && (@ || len("}},
