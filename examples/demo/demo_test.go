@@ -63,8 +63,7 @@ func start(args ...string) *gexec.Session {
 	GinkgoHelper()
 	cmd := command(args...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG=/dev/null/kubeconfig")
-	session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
-	Expect(err).NotTo(HaveOccurred())
+	session := Must(gexec.Start(cmd, GinkgoWriter, GinkgoWriter))
 	DeferCleanup(func() {
 		session.Interrupt()
 		Eventually(session, programs.Patience).Should(gexec.Exit())
@@ -84,8 +83,7 @@ func folder(session *gexec.Session) string {
 // servers are the command lines of the servers that run in a folder.
 func servers(folder string) []string {
 	GinkgoHelper()
-	output, err := exec.Command("ps", "-A", "-ww", "-o", "args=").Output()
-	Expect(err).NotTo(HaveOccurred())
+	output := Must(exec.Command("ps", "-A", "-ww", "-o", "args=").Output())
 	var found []string
 	for line := range strings.Lines(string(output)) {
 		if strings.Contains(line, folder+string(os.PathSeparator)) {
@@ -144,8 +142,7 @@ var _ = Describe("the demo on a cluster of the user", Label("api-server"), func(
 		for _, namespace := range namespaces.Items {
 			Expect(namespace.Name).NotTo(HavePrefix("eirinix-demo"))
 		}
-		configurations, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		configurations := Must(client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{}))
 		Expect(configurations.Items).To(BeEmpty())
 	}
 
@@ -176,8 +173,7 @@ var _ = Describe("the demo on a cluster of the user", Label("api-server"), func(
 
 var _ = Describe("the address that the API server calls", func() {
 	DescribeTable("is", func(host, apiServer string, want address) {
-		got, err := callAddress(host, apiServer)
-		Expect(err).NotTo(HaveOccurred())
+		got := Must(callAddress(host, apiServer))
 		got.why = ""
 		Expect(got).To(Equal(want))
 	},

@@ -633,26 +633,34 @@ var _ = It("A replica whose CA no caBundle held is ready once the calls that had
 	Expect(ready).NotTo(HaveOccurred())
 })
 
-var _ = It("A new version is ready while no configuration exists only once a replica of the earlier one has answered", func() {
-	s, ready := newSolo(), errors.New("never ready")
+var _ = DescribeTable("A new version, of whose entries a configuration holds none of the earlier one", func(loses func(*solo), why string) {
+	s := newSolo()
 	earlier := s.replica(fixed).State().First
-	s.put(s.mutating, nil, true)
-	s.put(s.validating, nil, true)
-	c := controller.New(s.config(fixed, func(c *controller.Config) {
-		c.Registration, c.Ready = desired("two", "logger"), func(err error) { ready = err }
-	}))
-	s.works(c, 5*time.Second)
-	Expect(ready).To(MatchError(ContainSubstring("does not exist yet")))
+	loses(s)
+	starts := func(serves bool) (c *controller.Controller, ready *error) {
+		ready = new(errors.New("never ready"))
+		c = controller.New(s.config(fixed, func(c *controller.Config) {
+			c.Registration, c.Registers, c.Serving, c.Ready = desired("two", "logger"), serves, serves, func(err error) { *ready = err }
+		}))
+		s.works(c, 5*time.Second)
+		return c, ready
+	}
+	c, ready := starts(true)
+	Expect(*ready).To(MatchError(ContainSubstring(why)), "no replica of the earlier one has answered")
+	_, half := starts(false)
+	Expect(*half).NotTo(HaveOccurred(), "RegisterExtensions comes after a serving half")
 	s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
 		found := rollout.Read(lease.GetAnnotations())
-		record := found[earlier]
-		record.Answered = record.Probed
-		found[earlier] = record
+		found[earlier] = rollout.Record{Ordinal: found[earlier].Ordinal, Target: found[earlier].Target, Probed: 1, Answered: 1}
 		lease.SetAnnotations(found.Write(lease.GetAnnotations()))
 	})
 	s.works(c, time.Second)
-	Expect(ready).NotTo(HaveOccurred())
-})
+	Expect(*ready).NotTo(HaveOccurred())
+},
+	Entry("because it was deleted", func(s *solo) { s.put(s.mutating, nil, true) }, "does not exist yet"),
+	Entry("because it was emptied", func(s *solo) { s.edit(s.mutating, empties) }, "does not hold the entries"))
+
+func empties(o client.Object) { delete(o.(*unstructured.Unstructured).Object, "webhooks") }
 
 var _ = It("A replica that registers is not ready before it has seen the configurations", func() {
 	s, ready := newSolo(), error(nil)

@@ -50,8 +50,7 @@ func serverWithFile(ctx context.Context, configuration *admissionregistrationv1.
 	Expect(os.Mkdir(manifests, 0o700)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(manifests, "webhook.yaml"), manifest, 0o600)).To(Succeed())
 	Expect(os.WriteFile(plugins, fmt.Appendf(nil, manifestsConfiguration, manifests), 0o600)).To(Succeed())
-	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+plugins)
-	Expect(err).NotTo(HaveOccurred())
+	server := Must(controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+plugins))
 	DeferCleanup(server.Stop)
 	return server
 }
