@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,21 +56,6 @@ func (w *World) loses(b belonging) (known bool) {
 	w.api.Remove(resources[b.kind], b.namespace, b.name)
 	w.observe()
 	return known
-}
-
-// remakes sees that a Secret that was deleted comes back with its CA. The caller holds mu.
-func (w *World) remakes(was, is *unstructured.Unstructured) {
-	if was == nil || is == nil || was.GetUID() == is.GetUID() || w.watch.knew == 0 {
-		return
-	}
-	before, errBefore := decode(was)
-	after, errAfter := decode(is)
-	if w.watch.knew == w.started && errBefore == nil && errAfter == nil && time.Since(before.Since) > settling {
-		if held, err := before.Current(); err == nil && !ca.Contains(after.Bundle(), held.CertificatePEM) {
-			w.breaks("the Secret was deleted, and comes back with another CA, although all replicas know the one of before")
-		}
-	}
-	w.watch.knew = 0
 }
 
 // harms lets promises rest for the damage of an object. A replica that lives knows what was in the Secret, but for a serving
@@ -257,46 +240,6 @@ func (w *World) edit(f Fault, rng *rand.Rand) {
 }
 
 const (
-	replacedFor = 90 * time.Second
-	replaced    = "another client replaces the CA in the certificate Secret again and again"
-)
-
-// replaces has a tool put another CA into the Secret whenever replicas put theirs back. They do so at once a few times, say so, and
-// then once a minute.
-func (w *World) replaces() bool {
-	b := belongings[2]
-	stranger, err := ca.New(intruder, 24*time.Hour, time.Now())
-	if state := w.state(); err != nil || state == nil || state.FormatVersion > certsecret.FormatVersion || time.Since(w.began) > w.plan.Lasts-quiet-2*settling || !w.tools.TryLock() {
-		return false
-	}
-	defer w.tools.Unlock()
-	data := map[string]any{"tls.crt": encoded(stranger.CertificatePEM), "tls.key": encoded(stranger.PrivateKeyPEM)}
-	w.tell(fate, "has a tool put another CA into the %s again and again, for %s", b.kind, replacedFor)
-	began, times, started := time.Now(), 0, w.begun()
-	for time.Since(began) < replacedFor && w.wait(200*time.Millisecond) {
-		found := w.find(b.kind, b.namespace, b.name)
-		if found == nil || found.Object["immutable"] == true || reflect.DeepEqual(found.Object["data"], data) {
-			continue
-		}
-		object := found.DeepCopy()
-		object.Object["data"] = data
-		w.harms(b)
-		if err := w.api.Put(object); err != nil {
-			w.violate("an edit failed: %v", err)
-		}
-		w.observe()
-		times++
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	told := func(l line) bool { return l.at.After(began) && strings.Contains(l.text, replaced) }
-	if times > 6*max(1, len(w.processes)) && started == w.started && !slices.ContainsFunc(w.story, told) {
-		w.breaks("a tool has put another CA into the Secret %d times, and no log tells: %s", times, replaced)
-	}
-	return true
-}
-
-const (
 	rollsBack  = "puts an earlier state into"
 	overwrites = "puts its own CA in place of that of an entry of"
 )
@@ -478,120 +421,3 @@ func damageRecords(object *unstructured.Unstructured, rng *rand.Rand) (deed stri
 const intruder = "intruder"
 
 func encoded(text []byte) string { return base64.StdEncoding.EncodeToString(text) }
-
-// restore takes a backup, and restores it after a while, in which something else happens.
-func (w *World) restore(f Fault, rng *rand.Rand) {
-	if own := w.stream("empty", int(f.At)); w.plan.Split && !w.plan.Issued && own.IntN(2) == 0 {
-		w.reinstalls(own)
-		return
-	}
-	backup := w.api.Backup()
-	w.mu.Lock()
-	unusable := w.plan.Issued && w.excused(unissued, time.Now())
-	w.mu.Unlock()
-	w.tell(fate, "takes a backup")
-	all := []func(*World, Fault, *rand.Rand){(*World).rotate, (*World).rollout, (*World).remove, (*World).changePolicy}
-	if then := rng.IntN(len(all) + 1); then < len(all) && (w.plan.Reads || then < len(all)-1) {
-		w.wait(time.Second)
-		all[then](w, f, rng)
-	}
-	w.wait(min(f.For*4, w.plan.Lasts-quiet-settling-f.At))
-	w.excuse(spoiled, settling)
-	w.tell(fate, "restores the backup")
-	w.mu.Lock()
-	w.watch.evicted = nil // what the backup holds is in force again
-	w.watch.foreign, w.watch.marked = nil, nil
-	w.mu.Unlock()
-	w.api.Restore(backup)
-	if secret := w.find("Secret", namespace, theSecret); secret != nil {
-		if state := w.state(); secret.Object["immutable"] == true || state != nil && state.FormatVersion > certsecret.FormatVersion {
-			w.tell(fate, "deletes the Secret of the backup, which no replica may write")
-			w.api.Remove(schema.GroupResource{Resource: "secrets"}, namespace, theSecret)
-		}
-	}
-	switch {
-	case unusable:
-		w.issue(w.plan.serverName(), issuedFor, 0)
-	case w.plan.Issued:
-		w.tasks.Go(w.reissues)
-	}
-	if w.plan.Converts && w.find(definitionKind, "", definitionName) == nil {
-		w.define()
-	}
-	w.observe()
-	if w.plan.Modes {
-		w.remode()
-	}
-	if w.plan.Callers { // the certificates of API servers are in no backup
-		w.mu.Lock()
-		trusted := w.authorities.trusted
-		w.mu.Unlock()
-		w.trustCallers(trusted)
-	}
-	if !w.plan.Reads {
-		return
-	}
-	generation := w.ruledBy()
-	if generation == 0 {
-		w.excuse(unread, w.plan.Lasts)
-	}
-	w.mu.Lock()
-	w.policies = append(w.policies, policyVersion{generation, time.Now()})
-	w.mu.Unlock()
-}
-
-// reinstalls restores a backup of before the program was installed. A tool registers it before replicas hear from API servers again:
-// with a CA of its own, which they take.
-func (w *World) reinstalls(rng *rand.Rand) {
-	w.mu.Lock()
-	live := slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.leaving || !p.wire.hears() })
-	r := w.wanted
-	w.watch.evicted, w.watch.foreign, w.watch.marked = nil, nil, nil
-	w.mu.Unlock()
-	for _, p := range live {
-		p.wire.hush(true)
-	}
-	for _, e := range []excuse{spoiled, slow, apart} {
-		w.excuse(e, 2*settling)
-	}
-	w.tell(fate, "restores a backup of before the installation")
-	for _, b := range belongings[:3] {
-		w.api.Remove(resources[b.kind], b.namespace, b.name)
-	}
-	w.observe()
-	w.orders(r, rng)
-	for _, p := range live {
-		p.wire.hush(false)
-	}
-	w.wait(2 * settling)
-}
-
-// remode takes the modes from the ConfigMap, and the labels, that a restore has brought back.
-func (w *World) remode() {
-	var data map[string]string
-	if restored := w.find("ConfigMap", namespace, modesName); restored != nil {
-		data, _, _ = unstructured.NestedStringMap(restored.Object, "data")
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := append(slices.Clip(plain), reader)
-	for _, step := range plain {
-		all = append(all, step+"-sets")
-	}
-	for _, step := range all {
-		if data[step] == noMode { // until the ConfigMap is written again
-			w.watch.spells = w.began.Add(w.plan.Lasts)
-			if data[step] = w.modes[step].text; data[step] == "" {
-				continue
-			} // the last good entry stays in force, and labels may have changed
-		}
-		mode := w.modeIn(data[step])
-		if m := w.modes[step]; m.mode != "" || data[step] != "" {
-			if m.mode != mode {
-				m.mode, m.since = mode, time.Now()
-			}
-			m.text = data[step]
-			w.modes[step] = m
-		}
-	}
-}

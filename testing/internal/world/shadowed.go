@@ -15,9 +15,10 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// shadowed is the objects that steps in Shadow have seen, by request and step. It is safe for concurrent use.
+// shadowed is the objects that steps in Shadow have seen, by request and step, and how often steps about boxes have panicked. It is safe
+// for concurrent use.
 type shadowed struct {
-	panicked atomic.Int64 // steps
+	panicked atomic.Int64
 
 	mu   sync.Mutex
 	seen map[types.UID]map[string][]string

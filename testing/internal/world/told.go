@@ -100,7 +100,8 @@ func (w *World) retells(who, step, mode string) {
 		w.watch.toldModes = map[string]string{}
 	}
 	key := who + " " + step
-	if w.watch.toldModes[key] == mode && !w.plan.audits() && slices.ContainsFunc(w.processes, func(p *process) bool { return p.name == who }) {
+	tells := func(p *process) bool { return p.name == who && (!w.plan.audits() || !p.readySince.IsZero()) }
+	if w.watch.toldModes[key] == mode && slices.ContainsFunc(w.processes, tells) {
 		w.breaks("%s tells twice in turn that step %s is in %q now", who, step, mode)
 	}
 	w.watch.toldModes[key] = mode
